@@ -19,7 +19,6 @@
 //! # }
 //! ```
 
-use std::fmt;
 use std::future::{self, Ready};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -48,19 +47,13 @@ use crate::web::{
 ///
 /// A client's limiters may be used from all workers. Each worker is a runtime of its own to them, with its
 /// own connection and queue.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RateLimit(Arc<Limits>);
 
 impl RateLimit {
     /// A middleware that asks these limits.
     pub fn new(limits: Limits) -> Self {
         RateLimit(Arc::new(limits))
-    }
-}
-
-impl fmt::Debug for RateLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RateLimit").field(&self.0).finish()
     }
 }
 

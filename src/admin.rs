@@ -13,6 +13,7 @@ pub use crate::inspection::{
     Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
     StoredSemaphore, Writer,
 };
+pub use crate::store::Repair;
 pub use policies::StoredPolicy;
-pub use repair::{ClientBudget, Repair};
+pub use repair::ClientBudget;
 pub use scan::{FoundKey, LimiterScan};

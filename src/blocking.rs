@@ -3,7 +3,7 @@
 //!
 //! A [`Client`], its [`RateLimiter`]s, [`LimitGroup`]s and [`Semaphore`]s have the calls of [`crate::Client`],
 //! [`crate::RateLimiter`], [`crate::LimitGroup`] and [`crate::Semaphore`], with the same names and the same answers.
-//! Each call blocks its thread until it is answered.
+//! Each call blocks its thread until it is answered, and has the errors of its asynchronous form.
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,10 +48,6 @@
 //! A blocking call cannot be dropped: to limit a wait, give it a timeout. [`Client::close`], called on
 //! another thread, ends all waiting calls.
 
-mod group;
-mod limiter;
-mod semaphore;
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -61,25 +57,95 @@ use crate::client::builder::ClientBuilder;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::options::LimiterOptions;
+use crate::semaphore::SemaphoreOptions;
 use crate::store::redis::Topology;
+
+/// Defines the blocking form of a type, from whose value the client's limiters are found. `names` completes an error
+/// that says neither which call has failed nor on what.
+macro_rules! form {
+    ($(#[$doc:meta])* $form:ident, limiters: $limiters:expr, names: $names:expr) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $form(crate::$form);
+
+        impl $form {
+            /// The asynchronous form, for methods that do not wait.
+            pub fn as_async(&self) -> &crate::$form {
+                &self.0
+            }
+
+            fn block_on<T: Send + 'static, F>(
+                &self,
+                call: impl FnOnce(crate::$form) -> F,
+            ) -> Result<T, Error>
+            where
+                F: Future<Output = Result<T, Error>> + Send + 'static,
+            {
+                let limiters: fn(&crate::$form) -> &Arc<Limiters> = $limiters;
+                let names: fn(&crate::$form, Error) -> Error = $names;
+                let answer = $crate::blocking::block_on(limiters(&self.0), call(self.0.clone()));
+                answer.map_err(|error| names(&self.0, error))
+            }
+        }
+
+        impl From<crate::$form> for $form {
+            fn from(it: crate::$form) -> Self {
+                $form(it)
+            }
+        }
+
+        impl From<$form> for crate::$form {
+            fn from(it: $form) -> Self {
+                it.0
+            }
+        }
+
+        impl fmt::Debug for $form {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+/// Calls that differ from the asynchronous ones only in their form. An argument that cannot be sent to another thread
+/// says what is sent instead.
+macro_rules! calls {
+    ($form:ident: $(
+        $does:literal, $name:ident($($argument:ident: $type:ty $(= $sent:expr)?),*) -> $answer:ty;
+    )*) => {
+        impl $form {
+            $(
+                #[doc = concat!($does, ": see [`crate::", stringify!($form), "::", stringify!($name), "`].")]
+                pub fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
+                    $($(let $argument = $sent;)?)*
+                    self.block_on(move |it| async move { it.$name($($argument),*).await })
+                }
+            )*
+        }
+    };
+}
+
+mod group;
+mod limiter;
+mod semaphore;
 
 pub use group::LimitGroup;
 pub use limiter::RateLimiter;
 pub use semaphore::Semaphore;
 
-/// A client whose calls block: [`crate::Client`] in another form.
-///
-/// [`From`] converts either form into the other. Both are the same client: they share its id, its connections
-/// and its limiters.
-#[derive(Clone)]
-pub struct Client(crate::Client);
+form! {
+    /// A client whose calls block: [`crate::Client`] in another form.
+    ///
+    /// [`From`] converts either form into the other. Both are the same client: they share its id, its connections
+    /// and its limiters.
+    Client,
+    limiters: |client| client.limiters(),
+    names: |_, error| error.or_of(Operation::Connect, None)
+}
 
 impl Client {
     /// Connects to a server by its URL, or to another [`Topology`]: see [`crate::Client::connect`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect`].
     pub fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -90,10 +156,6 @@ impl Client {
     /// Connects with these settings: see [`ClientBuilder::connect`]. For a client that connects at its first
     /// call, or one of an in-process store, convert the result of [`ClientBuilder::connect_lazy`] or
     /// [`ClientBuilder::in_process`] with [`From`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect`].
     pub fn connect_with<T>(builder: ClientBuilder, servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -101,33 +163,6 @@ impl Client {
         let client = Client(builder.connect_lazy(servers)?);
         client.block_on(|client| async move { client.connect_now().await })?;
         Ok(client)
-    }
-
-    /// The limiter of this name: see [`crate::Client::limiter`]. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// See [`crate::Client::limiter`].
-    pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
-        self.0.limiter(name).map(RateLimiter::from)
-    }
-
-    /// The limiter of this name, with options: see [`crate::Client::limiter_with`]. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// See [`crate::Client::limiter_with`].
-    pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
-        self.0.limiter_with(name, options).map(RateLimiter::from)
-    }
-
-    /// Makes one round trip to the server: see [`crate::Client::ping`].
-    ///
-    /// # Errors
-    ///
-    /// See [`crate::Client::ping`].
-    pub fn ping(&self) -> Result<(), Error> {
-        self.block_on(|client| async move { client.ping().await })
     }
 
     /// Closes this client: see [`crate::Client::close`]. It takes no longer than the client's deadline.
@@ -140,41 +175,33 @@ impl Client {
             Ok(())
         });
     }
-
-    /// This client in its asynchronous form, for methods that do not wait: its id, its clock, its outage
-    /// report.
-    pub fn as_async(&self) -> &crate::Client {
-        &self.0
-    }
-
-    fn block_on<T: Send + 'static, F>(
-        &self,
-        call: impl FnOnce(crate::Client) -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        let answer = block_on(self.0.limiters(), call(self.0.clone()));
-        answer.map_err(|error| error.or_of(Operation::Connect, None))
-    }
 }
 
-impl From<crate::Client> for Client {
-    fn from(client: crate::Client) -> Self {
-        Client(client)
-    }
+calls! { Client:
+    "Makes one round trip to the server", ping() -> ();
 }
 
-impl From<Client> for crate::Client {
-    fn from(client: Client) -> Self {
-        client.0
-    }
+/// What a client makes without sending anything.
+macro_rules! handles {
+    ($($what:literal, $name:ident($($argument:ident: $type:ty),*) -> $form:ident;)*) => {
+        impl Client {
+            $(
+                #[doc = concat!($what, ": see [`crate::Client::", stringify!($name), "`].")]
+                pub fn $name(&self, $($argument: $type),*) -> Result<$form, Error> {
+                    self.0.$name($($argument),*).map($form::from)
+                }
+            )*
+        }
+    };
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+handles! {
+    "The limiter of this name", limiter(name: &str) -> RateLimiter;
+    "The limiter of this name, with options", limiter_with(name: &str, options: LimiterOptions) -> RateLimiter;
+    "The semaphore of this name whose permits have leases", concurrency(name: &str) -> Semaphore;
+    "A semaphore with leases, with options", concurrency_with(name: &str, options: SemaphoreOptions) -> Semaphore;
+    "The semaphore of this name that is a mere counter", semaphore(name: &str) -> Semaphore;
+    "A mere counter, with options", semaphore_with(name: &str, options: SemaphoreOptions) -> Semaphore;
 }
 
 /// Blocks the calling thread until a call is answered.

@@ -78,11 +78,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if the name is empty; [`ErrorKind::Closed`] if the client is
-    /// closed.
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
-    /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name is empty;
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         self.0.handle(name, Rules::Redisson).map(RateLimiter::new)
     }
@@ -108,9 +105,7 @@ impl Client {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// See [`limiter`](Self::limiter).
+    /// Errors are those of [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: false };
         self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
@@ -119,9 +114,7 @@ impl Client {
     /// [`limiter_of`](Self::limiter_of), with options, as in [`limiter_with`](Self::limiter_with). They belong to the
     /// name and the policy with these parameters.
     ///
-    /// # Errors
-    ///
-    /// See [`limiter_with`](Self::limiter_with).
+    /// Errors are those of [`limiter_with`](Self::limiter_with).
     pub fn limiter_of_with(
         &self,
         name: &str,
@@ -133,16 +126,14 @@ impl Client {
         Ok(limiter)
     }
 
-    /// Like [`limiter_of`](Self::limiter_of), with the parameters that
-    /// [`set_policy`](RateLimiter::set_policy) has stored on the server. Those of `policy` decide nothing, but are
-    /// what this client takes for the limit where it is not told: in [`Grant::rate`](crate::Grant::rate), for a part
-    /// of it during an outage, for leases. Without stored parameters, calls fail with [`ErrorKind::NotInitialized`].
+    /// Like [`limiter_of`](Self::limiter_of), with the parameters that [`set_policy`](RateLimiter::set_policy) has
+    /// stored on the server. Those of `policy` decide nothing, but are what this client takes for the limit where
+    /// it is not told: in [`Grant::rate`](crate::Grant::rate), for a part of it during an outage, for leases.
+    /// Without stored parameters, calls fail with [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized).
     ///
     /// # Errors
     ///
     /// See [`limiter`](Self::limiter).
-    ///
-    /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
     pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: true };
         self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
@@ -151,16 +142,13 @@ impl Client {
     /// The limiter of this name, with options. Nothing is sent.
     ///
     /// Options belong to the name: they apply to all its handles in this client, including those that
-    /// [`limiter`] makes. An option that the name lacks is added; one that it already has must have the same
-    /// value. Options end with the last handle of the name.
+    /// [`limiter`](Client::limiter) makes. An option that the name lacks is added; one that it already has must
+    /// have the same value. Options end with the last handle of the name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if an option is out of range or differs from the one in force. For
-    /// other errors see [`limiter`].
-    ///
-    /// [`limiter`]: Client::limiter
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of range or differs
+    /// from the one in force. For other errors see [`limiter`](Client::limiter).
     pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;
@@ -194,21 +182,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
-    ///   does not answer within the client's deadline.
-    /// - [`ErrorKind::Auth`] if it refuses the credentials, [`ErrorKind::Server`] if it answers with
-    ///   any other error.
-    /// - [`ErrorKind::Closed`] if the client is closed.
+    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached,
+    ///   [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if it does not answer within the client's deadline.
+    /// - [`ErrorKind::Auth`](crate::ErrorKind::Auth) if it refuses the credentials,
+    ///   [`ErrorKind::Server`](crate::ErrorKind::Server) if it answers with any other error.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     ///
     /// # Cancel safety
     ///
     /// The future may be dropped at any time.
-    ///
-    /// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
-    /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
-    /// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
-    /// [`ErrorKind::Server`]: crate::ErrorKind::Server
-    /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn ping(&self) -> Result<(), Error> {
         self.0.call(Operation::Ping, Store::ping).await
     }
@@ -231,9 +213,9 @@ impl Client {
         self.0.recheck_waiters();
     }
 
-    /// Closes this client. Pending calls and later ones fail with [`ErrorKind::Closed`]; calls in flight
-    /// finish their current attempt. It waits for permits that are being given back, including those of
-    /// unused leases. All of this takes no longer than the client's deadline.
+    /// Closes this client. Pending calls and later ones fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed);
+    /// calls in flight finish their current attempt. It waits for permits that are being given back, including
+    /// those of unused leases. All of this takes no longer than the client's deadline.
     ///
     /// If a client is dropped without being closed, permits that are being given back may be unavailable for
     /// a while: they expire an interval after they were granted, and those of a lease an interval after the
@@ -243,8 +225,6 @@ impl Client {
     ///
     /// If the future is dropped after its first poll, the client is closed, but nothing waits for work in
     /// progress.
-    ///
-    /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn close(&self) {
         self.0.close().await;
     }

@@ -83,15 +83,6 @@ impl Clock {
 
     /// For tests: a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the handle that
     /// sets it. Waits still take real time, unless the runtime's time is paused.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::Clock;
-    ///
-    /// let (clock, clock_handle) = Clock::manual(0);
-    /// clock_handle.advance(60_000);
-    /// assert_eq!(clock_handle.now(), 60_000);
-    /// # let _ = clock;
-    /// ```
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
         let now = Arc::new(AtomicI64::new(to_us(epoch_ms)));
         (Clock(TimeSource::Manual(now.clone())), ManualClock(now))

@@ -58,7 +58,7 @@ use crate::wire::keys::Keys;
 /// | [`try_acquire`](Self::try_acquire) | a third of the deadline after its timeout, at the latest |
 /// | [`acquire`](Self::acquire) | after the deadline without an answer |
 /// | operations that read, [`ensure_rate`](Self::ensure_rate), [`touch`](Self::touch) | at once, after a second attempt that cannot connect either; otherwise after the deadline |
-/// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`] as soon as an attempt may have been carried out |
+/// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`](crate::Execution::Unknown) as soon as an attempt may have been carried out |
 ///
 /// A server that comes back in the meantime answers the call as usual.
 ///
@@ -68,20 +68,19 @@ use crate::wire::keys::Keys;
 ///
 /// Every operation can fail with
 ///
-/// - [`ErrorKind::Unavailable`] if the server cannot be reached, or cannot carry out writes at the moment;
-/// - [`ErrorKind::Timeout`] if it does not answer within the deadline;
-/// - [`ErrorKind::Auth`] if it refuses the credentials, or they do not permit the command;
-/// - [`ErrorKind::Server`] if it answers anything else;
-/// - [`ErrorKind::Closed`] if the client is closed.
+/// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached, or cannot carry out
+///   writes at the moment;
+/// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if it does not answer within the deadline;
+/// - [`ErrorKind::Auth`](crate::ErrorKind::Auth) if it refuses the credentials, or they do not permit the command;
+/// - [`ErrorKind::Server`](crate::ErrorKind::Server) if it answers anything else;
+/// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
 ///
 /// [`Error::is_transient`] says whether trying again is safe and useful.
 ///
-/// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
-/// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
-/// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
-/// [`ErrorKind::Server`]: crate::ErrorKind::Server
-/// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
-/// [`Execution::Unknown`]: crate::Execution::Unknown
+/// # Cancel safety
+///
+/// If the future of an acquire is dropped, nothing is taken: see [`try_acquire`](Self::try_acquire). Any other call
+/// whose future is dropped may or may not be carried out.
 #[derive(Clone)]
 pub struct RateLimiter {
     shared: Arc<LimiterHandle>,
@@ -166,22 +165,6 @@ impl RateLimiter {
     /// leave the headroom. The server keeps nothing of this, and Java clients leave nothing.
     /// [`Grant::left`](crate::Grant::left) is what is left to this handle;
     /// [`available_permits`](Self::available_permits) and [`peek`](Self::peek) are about the whole limiter.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, Fraction, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let users = client.limiter("api")?.with_rate(Rate::per_minute(10));
-    /// let jobs = users.clone().with_headroom(Fraction::one_of(5))?;
-    ///
-    /// assert!(jobs.try_acquire_now(8).await?.is_granted());
-    /// assert!(!jobs.try_acquire_now(1).await?.is_granted(), "two permits are for users");
-    /// assert!(users.try_acquire_now(2).await?.is_granted());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     ///

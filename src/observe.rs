@@ -1,9 +1,8 @@
 //! Instrumentation: the trait [`Observer`] is told about acquires, calls to the server, and rare events.
 //!
-//! The features `metrics` and `tracing` each add an observer. [`ClientBuilder::observer`] adds your own, with
-//! or without these features; `docs/observability.md` has an example.
-//!
-//! [`ClientBuilder::observer`]: crate::ClientBuilder::observer
+//! The features `metrics` and `tracing` each add an observer.
+//! [`ClientBuilder::observer`](crate::ClientBuilder::observer) adds your own, with or without these features;
+//! `docs/observability.md` has an example.
 
 use std::fmt;
 use std::sync::Arc;

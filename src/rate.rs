@@ -84,18 +84,14 @@ impl Rate {
 
     /// [`Rate::new`] in the mode [`Mode::Overall`].
     ///
-    /// # Errors
-    ///
-    /// See [`Rate::new`].
+    /// Errors are those of [`Rate::new`].
     pub fn overall(permits: u64, interval: Duration) -> Result<Self, Error> {
         Rate::new(Mode::Overall, permits, interval)
     }
 
     /// [`Rate::new`] in the mode [`Mode::PerClient`].
     ///
-    /// # Errors
-    ///
-    /// See [`Rate::new`].
+    /// Errors are those of [`Rate::new`].
     pub fn per_client(permits: u64, interval: Duration) -> Result<Self, Error> {
         Rate::new(Mode::PerClient, permits, interval)
     }

@@ -42,7 +42,7 @@ fn limit(client: &Client) -> Result<RateLimit, Error> {
 
 /// A handler can see what its caller has left.
 async fn hello(admission: ReqData<Admission>) -> String {
-    let left = admission.standings().first().map_or(0, |standing| standing.left());
+    let left = admission.standings().first().map_or(0, |standing| standing.left);
     format!("Hello. You have {left} requests left.\n")
 }
 

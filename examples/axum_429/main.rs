@@ -58,7 +58,7 @@ fn router(client: &Client) -> Result<Router, Error> {
 
 /// A handler can see what its caller has left.
 async fn hello(Extension(admission): Extension<Admission>) -> String {
-    let left = admission.standings().first().map_or(0, |standing| standing.left());
+    let left = admission.standings().first().map_or(0, |standing| standing.left);
     format!("Hello. You have {left} requests left.\n")
 }
 

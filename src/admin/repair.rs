@@ -6,8 +6,7 @@ use super::Inspection;
 use crate::clock::{Clock, ClockSkew, Now};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
-use crate::rate::Rate;
-use crate::store::{InspectCall, RemoveUnusedCall, RepairCall, RepairReply, StoreCall};
+use crate::store::{InspectCall, RemoveUnusedCall, Repair, RepairCall, StoreCall};
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
@@ -61,19 +60,13 @@ impl RateLimiter {
     ///
     /// See [`try_acquire`](Self::try_acquire). No repair is possible while there is a live entry of an older
     /// Redisson: it must expire.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn repair(&self) -> Result<Repair, Error> {
         self.own_budget().repair().await
     }
 
     /// Returns what [`repair`](Self::repair) would do now. Changes nothing.
     ///
-    /// # Errors
-    ///
-    /// See [`repair`](Self::repair).
+    /// Errors are those of [`repair`](Self::repair).
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
         self.own_budget().preview_repair().await
     }
@@ -96,10 +89,6 @@ impl RateLimiter {
     /// # Errors
     ///
     /// The errors of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
         self.own_budget().remove_unused(age).await
     }
@@ -116,7 +105,8 @@ impl RateLimiter {
     }
 }
 
-/// The budget of a client: [`RateLimiter::budget_of`].
+/// The budget of a client: [`RateLimiter::budget_of`]. Errors and cancel safety are those of the calls of the same name
+/// there.
 #[derive(Clone, Debug)]
 pub struct ClientBudget {
     limiter: RateLimiter,
@@ -125,10 +115,6 @@ pub struct ClientBudget {
 
 impl ClientBudget {
     /// Like [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
-    ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::inspect`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         let begun = Instant::now();
         let reply = self.call(Operation::Inspect, InspectCall { most_entries }).await?;
@@ -151,29 +137,19 @@ impl ClientBudget {
     }
 
     /// See [`RateLimiter::repair`].
-    ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::repair`].
     pub async fn repair(&self) -> Result<Repair, Error> {
         self.repair_unless(false).await
     }
 
     /// See [`RateLimiter::preview_repair`].
     ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::repair`].
+    /// Errors are those of [`RateLimiter::repair`].
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
         self.repair_unless(true).await
     }
 
     /// Like [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
     /// unless the limiter has a keep-alive. The client may still be running: nothing changes for it.
-    ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::remove_unused`].
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
         let now = self.limiter.engine().core.clock.read().now;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -188,73 +164,10 @@ impl ClientBudget {
         // Even if this future is dropped, the call may be carried out: waiting calls check again
         // in either case.
         let _may_come_back = (!only_look).then(|| self.limiter.engine().permits_may_come_back());
-        Ok(Repair(self.call(Operation::Repair, call).await?))
+        self.call(Operation::Repair, call).await
     }
 
     async fn call<C: StoreCall>(&self, operation: Operation, call: C) -> Result<C::Reply, Error> {
         self.limiter.call_on(self.keys.clone(), operation, call).await
-    }
-}
-
-/// The result of [`RateLimiter::repair`], done or only previewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repair(RepairReply);
-
-impl Repair {
-    /// Whether there is anything to repair.
-    pub fn is_needed(&self) -> bool {
-        let RepairReply { debt, endless, excess, ahead, .. } = self.0;
-        self.value_is_off() || [debt, endless, excess, ahead].iter().any(|count| *count > 0)
-    }
-
-    /// Whether the repair changes the value for any reason other than expired permits.
-    pub fn value_is_off(&self) -> bool {
-        let RepairReply { before, after, expired, .. } = self.0;
-        let unused = before.is_none() && i64::try_from(self.0.rate.permits()) == Ok(after);
-        !unused && before.map(|before| before.saturating_add_unsigned(expired)) != Some(after)
-    }
-
-    /// The rate in force.
-    pub fn rate(&self) -> Rate {
-        self.0.rate
-    }
-
-    /// The value that was found; `None` if there was no readable one.
-    pub fn value_before(&self) -> Option<i64> {
-        self.0.before
-    }
-
-    /// The correct value, including what has expired; it may be negative.
-    pub fn value_after(&self) -> i64 {
-        self.0.after
-    }
-
-    /// The permits in expired entries, which every call gives back to the value.
-    pub fn expired(&self) -> u64 {
-        self.0.expired
-    }
-
-    /// The permits that were neither left nor in the log; they come back an interval after the repair.
-    pub fn debt(&self) -> u64 {
-        self.0.debt
-    }
-
-    /// The permits that are both left and in the log, as Redisson's `release` leaves them; they are taken out
-    /// of the log.
-    pub fn excess(&self) -> u64 {
-        self.0.excess
-    }
-
-    /// The number of entries dated more than 25 hours ahead. No lease is held for more than a day, so such
-    /// dates are mistakes, which would withhold their permits until then. The repair dates them now, so they
-    /// expire an interval later.
-    pub fn dated_ahead(&self) -> u64 {
-        self.0.ahead
-    }
-
-    /// How many of the hash, the value and the log live for ever although the limiter does not; they get its
-    /// time to live.
-    pub fn endless_keys(&self) -> u64 {
-        self.0.endless
     }
 }

@@ -35,10 +35,6 @@ impl Client {
     /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the system's
     /// clock and a deadline of three seconds: see [`ClientBuilder::connect`]. If a service may start before
     /// its server, use [`ClientBuilder::connect_lazy`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect`].
     pub async fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -97,16 +93,6 @@ impl ClientBuilder {
     /// largest difference between two clients. A hundredth of the shortest interval is a sensible threshold.
     ///
     /// `warn` runs on a task of the runtime that made the call, and should return soon.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// # use redisson_rate_limiter::Client;
-    /// let builder = Client::builder().on_clock_skew(Duration::from_millis(10), |skew| {
-    ///     eprintln!("this machine's clock is {skew}");
-    /// });
-    /// # let _ = builder;
-    /// ```
     #[must_use]
     pub fn on_clock_skew(
         mut self,
@@ -148,24 +134,6 @@ impl ClientBuilder {
 
     /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
     /// client can have several observers, and an observer can serve several clients.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use redisson_rate_limiter::Client;
-    /// use redisson_rate_limiter::observe::{Event, ObservedLimiter, Observer};
-    ///
-    /// struct Log;
-    ///
-    /// impl Observer for Log {
-    ///     fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
-    ///         eprintln!("{event:?} {}", limiter.map_or("", ObservedLimiter::name));
-    ///     }
-    /// }
-    ///
-    /// let builder = Client::builder().observer(Arc::new(Log));
-    /// # let _ = builder;
-    /// ```
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers = self.observers.and(observer);
@@ -190,14 +158,6 @@ impl ClientBuilder {
     /// servers that sentinels name, in managed clusters and behind network address translation. Pairs of
     /// `host:port`, first the announced one. Both can be hosts without a port, which then stays as it is; a
     /// pair with ports comes first. Redisson's `natMapper`.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::Client;
-    ///
-    /// let map = [("172.17.0.2:6379", "10.0.0.1:6379"), ("172.17.0.3:6379", "10.0.0.2:6379")];
-    /// let client = Client::builder().address_map(map)?.connect_lazy("redis+cluster://10.0.0.1")?;
-    /// # Ok::<(), redisson_rate_limiter::Error>(())
-    /// ```
     ///
     /// # Errors
     ///
@@ -234,22 +194,17 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::InvalidArgument`] for an invalid address or TLS setting, an id that is not a UUID, a
-    ///   deadline of zero, or a [`Fraction`](crate::Fraction) out of
-    ///   range; nothing is sent.
-    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
-    ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials,
-    ///   [`ErrorKind::Tls`] if the TLS handshake fails.
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid address or TLS setting,
+    ///   an id that is not a UUID, a deadline of zero, or a [`Fraction`](crate::Fraction) out of range; nothing is
+    ///   sent.
+    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached,
+    ///   [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if it does not answer within the deadline,
+    ///   [`ErrorKind::Auth`](crate::ErrorKind::Auth) if it refuses the credentials,
+    ///   [`ErrorKind::Tls`](crate::ErrorKind::Tls) if the TLS handshake fails.
     ///
     /// # Cancel safety
     ///
     /// The future may be dropped at any time.
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
-    /// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
-    /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
-    /// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
-    /// [`ErrorKind::Tls`]: crate::ErrorKind::Tls
     pub async fn connect<T>(self, servers: T) -> Result<Client, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,

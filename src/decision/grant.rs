@@ -317,21 +317,6 @@ impl Grant {
     /// owe permits then, and the next callers wait until they have come back. That entry is not part of this
     /// grant: a later refund gives back no more than was acquired.
     ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let tokens = client.limiter("tokens")?.with_rate(Rate::per_minute(10_000));
-    /// let mut estimated = tokens.acquire(1200).await?;
-    /// // The model has answered, and says what it has used.
-    /// estimated.settle(1730).await?;
-    /// assert_eq!(tokens.available_permits().await?, 8270);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// For a [`LimitGroup`](crate::LimitGroup)'s grant, `actual` is the cost for each limiter, or one for all of
     /// them.
     ///
@@ -430,10 +415,6 @@ impl Grant {
     }
 
     /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
-    ///
-    /// # Errors
-    ///
-    /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         match &self.entry {
             GrantEntry::Group { held, .. } => self.refund_members(**held).await,
@@ -527,10 +508,6 @@ impl Grant {
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see
     /// [`refund`](Grant::refund). [`blocking`](crate::blocking) says where it may be called. With the feature
     /// `blocking`.
-    ///
-    /// # Errors
-    ///
-    /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
         self.blocking(Operation::Refund, move |mut grant| async move {
@@ -541,9 +518,7 @@ impl Grant {
     /// Gives back all permits that this grant still holds: see
     /// [`blocking_refund`](Grant::blocking_refund). With the feature `blocking`.
     ///
-    /// # Errors
-    ///
-    /// See [`refund`](Grant::refund).
+    /// Errors are those of [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
         self.blocking(Operation::Refund, move |mut grant| async move {
@@ -554,10 +529,6 @@ impl Grant {
     /// Says how many permits were used after all, and blocks this thread until that is done: see
     /// [`settle`](Grant::settle). [`blocking`](crate::blocking) says where it may be called. With the feature
     /// `blocking`.
-    ///
-    /// # Errors
-    ///
-    /// See [`settle`](Grant::settle).
     #[cfg(feature = "blocking")]
     pub fn blocking_settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
         let actual = actual.into();

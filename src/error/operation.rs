@@ -9,7 +9,11 @@ macro_rules! operations {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Operation {
-            $($(#[$doc])* $operation,)+
+            $(
+                #[doc = concat!("`", $name, "`.")]
+                $(#[$doc])*
+                $operation,
+            )+
         }
 
         impl Operation {
@@ -30,7 +34,6 @@ operations! {
     BuildPolicy => "policy",
     /// Building a [`Client`](crate::Client), including connecting.
     Connect => "connect",
-    /// `ping`.
     Ping => "ping",
     /// Naming a limiter and its options.
     Limiter => "limiter",
@@ -38,57 +41,35 @@ operations! {
     Limits => "limits",
     /// `try_acquire`, `try_acquire_now` and `acquire`.
     Acquire => "acquire",
-    /// `refund`.
     Refund => "refund",
-    /// `settle`.
     Settle => "settle",
-    /// `pause_for`.
     PauseFor => "pause_for",
-    /// `resume`.
     Resume => "resume",
-    /// `release`.
     Release => "release",
     /// `update_lease`, and the renewal of permits that are held.
     Renew => "renew",
     /// `try_set_permits`, `set_permits`, `add_permits` and `drain`.
     SetPermits => "set_permits",
-    /// `available_permits`.
     AvailablePermits => "available_permits",
-    /// `peek`.
     Peek => "peek",
-    /// `config`.
     Config => "config",
-    /// `try_set_rate`.
     TrySetRate => "try_set_rate",
-    /// `set_rate`.
     SetRate => "set_rate",
-    /// `update_rate`.
     UpdateRate => "update_rate",
-    /// `set_policy`.
     SetPolicy => "set_policy",
-    /// `ensure_rate`.
     EnsureRate => "ensure_rate",
     /// `expire` and `expire_at`.
     Expire => "expire",
-    /// `clear_expire`.
     ClearExpire => "clear_expire",
-    /// `remaining_time_to_live`.
     RemainingTimeToLive => "remaining_time_to_live",
-    /// `exists`.
     Exists => "exists",
-    /// `delete`.
     Delete => "delete",
-    /// `rename`.
     Rename => "rename",
-    /// `touch`.
     Touch => "touch",
-    /// `size_in_memory`.
     SizeInMemory => "size_in_memory",
-    /// `inspect`.
     Inspect => "inspect",
     /// `repair` and `preview_repair`.
     Repair => "repair",
-    /// `remove_unused`.
     RemoveUnused => "remove_unused",
     /// A step of `admin::LimiterScan`.
     Scan => "scan",

@@ -1,10 +1,9 @@
 //! Limiting what a client sends: no more than a limiter grants, and nothing while the other side asks for a
 //! pause.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -16,10 +15,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::retry_after;
-use crate::decision::{Decision, Denial, Grant};
+use crate::decision::{Decision, Denial};
 use crate::error::Error;
 use crate::limiter::RateLimiter;
 use crate::observe::Event;
+use crate::rt::{Mutex, lock};
 use crate::web::LONGEST_WAIT;
 
 /// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and
@@ -162,7 +162,7 @@ impl Gate {
                 sleep_until(until).await;
             }
             let rest = due.saturating_duration_since(Instant::now());
-            let grant = match limiter.try_acquire(*permits, rest).await {
+            let mut grant = match limiter.try_acquire(*permits, rest).await {
                 Ok(Decision::Granted(grant)) => grant,
                 Ok(Decision::Denied(denial)) => return Err(OutgoingError::Denied(denial)),
                 Err(error) => return Err(OutgoingError::Limiter(error)),
@@ -170,17 +170,14 @@ impl Gate {
             if self.held_until().is_none() {
                 return Ok(());
             }
-            give_back(grant).await;
+            // If that fails, the permit expires.
+            let _ = grant.refund_all().await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time until which requests are held back, if they are.
     fn held_until(&self) -> Option<Instant> {
-        self.lock().filter(|until| *until > Instant::now())
+        lock(&self.held_until).filter(|until| *until > Instant::now())
     }
 
     /// Notes if an answer says when to come back.
@@ -193,9 +190,9 @@ impl Gate {
             let until = Instant::now() + hold;
             // Answers overtake each other, so the latest time counts.
             let before = {
-                let mut held_until = self.lock();
+                let mut held_until = lock(&self.held_until);
                 let latest = (*held_until).max(Some(until));
-                std::mem::replace(&mut *held_until, latest)
+                mem::replace(&mut *held_until, latest)
             };
             // Told once for all requests in flight.
             if before.is_none_or(|before| before <= Instant::now()) {
@@ -214,12 +211,6 @@ impl Gate {
             }
         }
     }
-}
-
-/// Gives back the permit of a request for which a pause began while it waited. If that fails, the permit
-/// expires.
-async fn give_back(mut grant: Grant) {
-    let _ = grant.refund_all().await;
 }
 
 impl<R> Clone for OutgoingLayer<R> {
@@ -294,41 +285,22 @@ where
 }
 
 /// Why a request was not sent, or how it failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutgoingError<E> {
     /// The limiter denied it, because it would have to wait longer than it may. Not sent.
+    #[error("{0}")]
     Denied(Denial),
     /// The server asked for a pause longer than this request may wait. Not sent.
+    #[error("held back: the other side wants no requests for {retry_after:?}")]
     HeldBack {
         /// The time until requests may be sent again.
         retry_after: Duration,
     },
     /// The limiter could not decide. Not sent.
+    #[error(transparent)]
     Limiter(Error),
     /// The client's own error.
+    #[error(transparent)]
     Service(E),
-}
-
-impl<E: fmt::Display> fmt::Display for OutgoingError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OutgoingError::Denied(denial) => denial.fmt(f),
-            OutgoingError::HeldBack { retry_after } => {
-                write!(f, "held back: the other side wants no requests for {retry_after:?}")
-            }
-            OutgoingError::Limiter(error) => error.fmt(f),
-            OutgoingError::Service(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: StdError + 'static> StdError for OutgoingError<E> {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            OutgoingError::Denied(_) | OutgoingError::HeldBack { .. } => None,
-            OutgoingError::Limiter(error) => error.source(),
-            OutgoingError::Service(error) => error.source(),
-        }
-    }
 }

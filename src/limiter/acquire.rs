@@ -8,7 +8,6 @@ use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::acquire::Acquire;
 use crate::engine::answer::{Answer, NoAnswer, Verdict};
 use crate::engine::micros;
-use crate::engine::opt_ins::leases::Taken;
 use crate::engine::outage::Outage;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::OnOutage;
@@ -72,27 +71,15 @@ impl RateLimiter {
     /// If the server is certainly away it fails at once, after a second attempt that cannot connect either.
     /// If an attempt may have been carried out, it is attempted again, under the same id, until the deadline.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        // Not by `try_acquire`: a future within a future makes those of all callers larger.
         let mut observer = self.engine().observer.acquire(permits);
         if self.engine().answers_locally() {
             self.pay_budget().await;
-            // Written out here: passing the answer through more futures takes a third more time.
-            if let Some(taken) = self.engine().take_leased(permits) {
-                let granted = Decision::Granted(self.leased(taken, permits));
-                observer.decided(&granted);
-                return Ok(granted);
-            }
-            if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
-                let denied = Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory));
-                observer.decided(&denied);
-                return Ok(denied);
+            if let Some(answer) = self.answer_locally(permits, MaxWait::None) {
+                observer.decided(&answer);
+                return Ok(answer);
             }
         }
         observer.is_queued();
@@ -106,22 +93,6 @@ impl RateLimiter {
     /// It never waits, and is denied where [`try_acquire_now`](Self::try_acquire_now) for one permit is: also if a
     /// waiting request is ahead in the queue. `permits` may be more than the rate. It always asks the server:
     /// a lease or a remembered denial does not answer it.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let limiter = client.limiter("mails")?.with_rate(Rate::per_minute(10));
-    ///
-    /// let waiting = 15;
-    /// let grant = limiter.try_acquire_up_to(waiting).await?.into_grant().expect("some");
-    /// assert_eq!(grant.permits(), 10);
-    /// assert!(!limiter.try_acquire_up_to(waiting).await?.is_granted());
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     ///
@@ -156,22 +127,6 @@ impl RateLimiter {
     /// Keys are told apart by 62 bits of their SHA-1: one among *n* keys of an interval is taken for another with a
     /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
     ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let limiter = client.limiter("orders")?.with_rate(Rate::per_minute(10));
-    ///
-    /// for _ in 0..2 {
-    ///     let grant = limiter.try_acquire_once("order-4711", 3).await?.into_grant().expect("granted");
-    ///     assert_eq!((grant.permits(), grant.left()), (3, 7));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     ///
     /// See [`try_acquire`](Self::try_acquire); and [`ErrorKind::InvalidArgument`] if the key is empty.
@@ -202,13 +157,7 @@ impl RateLimiter {
     ///
     /// It is never denied. If the server is away, it fails after the deadline without an answer.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
@@ -260,15 +209,11 @@ impl RateLimiter {
         }
     }
 
-    #[inline]
-    fn leased(&self, taken: Taken, permits: u64) -> Grant {
-        Grant::leased(self.engine().clone(), taken, permits, self.deadline)
-    }
-
     /// The answer without a call, if there is one.
     fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         if let Some(taken) = self.engine().take_leased(permits) {
-            return Some(Decision::Granted(self.leased(taken, permits)));
+            let grant = Grant::leased(self.engine().clone(), taken, permits, self.deadline);
+            return Some(Decision::Granted(grant));
         }
         let is_now = max_wait == MaxWait::None;
         let (wait, rate) = is_now.then(|| self.engine().remembered_denial(permits))??;

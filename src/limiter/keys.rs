@@ -20,14 +20,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if the time is not a number of whole milliseconds from 0 to
-    /// 2^53; otherwise those [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the time is not a number of whole
+    /// milliseconds from 0 to 2^53; otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn expire(
         &self,
         time_to_live: Duration,
@@ -50,14 +44,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if the time is more than 2^53 ms after 1970; otherwise those
-    /// [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the time is more than 2^53 ms after
+    /// 1970; otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn expire_at(
         &self,
         time: SystemTime,
@@ -93,45 +81,21 @@ impl RateLimiter {
     /// clients. There the limiter gets a time to live of ten years instead, which every client applies to its
     /// own keys at its next call, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports
     /// as endless.
-    ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn clear_expire(&self) -> Result<bool, Error> {
         self.call(Operation::ClearExpire, ClearExpireCall).await
     }
 
     /// How long the limiter will exist if it is not used. Redisson's `remainTimeToLive`.
-    ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
         self.call(Operation::RemainingTimeToLive, RemainingTimeCall).await
     }
 
     /// Whether the limiter exists. Redisson's `isExists`.
-    ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn exists(&self) -> Result<bool, Error> {
         self.call(Operation::Exists, ExistsCall).await
     }
 
     /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
-    ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn delete(&self) -> Result<bool, Error> {
         let reset = self.engine().begin_reset();
         let deleted = self.call(Operation::Delete, DeleteCall).await?;
@@ -144,17 +108,10 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter's mode is
-    /// [`Mode::PerClient`](crate::Mode::PerClient), where the keys of other clients are out of reach;
-    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those
-    /// [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
-    /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `name` is empty, or if the limiter's
+    /// mode is [`Mode::PerClient`](crate::Mode::PerClient), where the keys of other clients are out of reach;
+    /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter; otherwise those [of
+    /// the server](RateLimiter#errors-of-the-server).
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
         let rules = self.engine().rules();
         let to = self.limiters().keys(name, &rules, Operation::Rename)?;
@@ -168,20 +125,12 @@ impl RateLimiter {
 
     /// Marks all keys as just used, which matters if the server evicts by use, and returns whether any
     /// existed. Redisson's `touch`.
-    ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn touch(&self) -> Result<bool, Error> {
         self.call(Operation::Touch, TouchCall).await
     }
 
     /// The memory that all keys take on the server, in bytes, as the server estimates it.
     /// Redisson's `sizeInMemory`.
-    ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
         self.call(Operation::SizeInMemory, SizeCall).await
     }

@@ -21,31 +21,10 @@ impl RateLimiter {
     /// Setting the rate with [`Usage::Reset`](crate::Usage::Reset), or by Redisson's `setRate`, ends the pause
     /// early, and so does deleting the limiter. A rate with another interval moves its end by the difference.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let limiter = client.limiter("their-api")?.with_rate(Rate::per_second(10));
-    /// limiter.pause_for(Duration::from_secs(30)).await?;
-    /// let denial = limiter.try_acquire_now(1).await?.into_denial().expect("a denial");
-    /// assert!(denial.retry_after() > Duration::from_secs(29));
-    /// limiter.resume().await?;
-    /// assert!(limiter.try_acquire_now(1).await?.is_granted());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if the duration is zero or more than 365 days; for others see
     /// [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         const OPERATION: Operation = Operation::PauseFor;
         if duration.is_zero() || duration > LONGEST {
@@ -71,13 +50,7 @@ impl RateLimiter {
     /// Ends a [pause](Self::pause_for), whoever began it. Without a pause it changes nothing. Waiting requests
     /// of this client ask again at once, others within a second.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn resume(&self) -> Result<(), Error> {
         // The call may be carried out even if this future is dropped.
         let _may_come_back = self.engine().permits_may_come_back();

@@ -13,20 +13,14 @@ impl RateLimiter {
     ///
     /// If there is no limiter yet and this handle carries its rate, the result is 0.
     ///
-    /// Prefer [`Grant::refund`], which gives back the permits of one grant. Permits released after their
-    /// interval has passed, or released twice, can exceed the rate by the same number.
+    /// Prefer [`Grant::refund`](crate::Grant::refund), which gives back the permits of one grant. Permits released
+    /// after their interval has passed, or released twice, can exceed the rate by the same number.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if `permits` is more than 2^53; for others see
     /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted again: the
     /// error then has [`Execution::Unknown`].
-    ///
-    /// [`Grant::refund`]: crate::Grant::refund
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn release(&self, permits: u64) -> Result<u64, Error> {
         if permits > MAX_EXACT {
             return Err(self.invalid(
@@ -57,9 +51,7 @@ impl RateLimiter {
     ///
     /// If there is no limiter yet and this handle carries its rate, this is the whole rate.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
         self.peek_for(Operation::AvailablePermits, 1).await.map(|peek| peek.available)
     }
@@ -70,9 +62,7 @@ impl RateLimiter {
     /// If there is no limiter yet and this handle carries its rate, the answer describes the limiter that the
     /// next acquire would create.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
         let peek = self.peek_for(Operation::Peek, permits).await?;
         let rate = peek.rate.permits();

@@ -84,10 +84,6 @@ impl RateLimiter {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter has no policy, or one of
     /// another kind, or if the keep-alive is less than a minute; nothing is sent then. The errors
     /// [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn set_policy(
         &self,
         policy: Policy,

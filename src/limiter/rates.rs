@@ -17,16 +17,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CorruptState`] if the limiter's hash has a mode but no rate or interval;
-    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those
+    /// [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if the limiter's hash has a mode but no rate or
+    /// interval; [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is not a hash; otherwise those
     /// [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
-    /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
     pub async fn try_set_rate(&self, rate: Rate) -> Result<bool, Error> {
         self.create_rate(Operation::TrySetRate, rate).await
     }
@@ -48,14 +41,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongType`] if one of the limiter's keys holds a value of another type;
-    /// otherwise those [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if one of the limiter's keys holds a value of another
+    /// type; otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
         self.store_rate(
             Operation::SetRate,
@@ -74,14 +61,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`] if the usage is to be kept
-    /// and the log has entries of a Redisson older than 3.17.0.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::ForeignEntry`]: crate::ErrorKind::ForeignEntry
+    /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry)
+    /// if the usage is to be kept and the log has entries of a Redisson older than 3.17.0.
     pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
         self.store_rate(Operation::SetRate, rate, self.engine().rate(), false, usage.into())
             .await
@@ -91,13 +72,7 @@ impl RateLimiter {
     /// Changes the rate of an existing limiter. If there is none, does nothing and returns false.
     /// Redisson's `updateRate(RateLimiterArgs)`.
     ///
-    /// # Errors
-    ///
-    /// See [`set_rate_with`](Self::set_rate_with).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
+    /// Errors are those of [`set_rate_with`](Self::set_rate_with).
     pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
         self.store_rate(Operation::UpdateRate, rate, self.engine().rate(), true, usage.into()).await
     }
@@ -135,16 +110,10 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The errors of [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's
-    /// rate has another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. Because repeating
-    /// it changes nothing, it is attempted until the deadline, and can be called again after any error.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    ///
-    /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// The errors of [`set_rate_with`](Self::set_rate_with);
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter's rate has another mode;
+    /// and [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if its hash cannot be read. Because
+    /// repeating it changes nothing, it is attempted until the deadline, and can be called again after any error.
     pub async fn ensure_rate(&self, rate: Rate) -> Result<Ensured, Error> {
         self.replace_rate(rate, |found| match found.mode() == rate.mode() {
             true => Ok(true),
@@ -163,13 +132,7 @@ impl RateLimiter {
     /// says so: it rolls out a new rate without touching what an operator has set. A replaced rate may have
     /// another mode; that resets the usage of all clients.
     ///
-    /// # Errors
-    ///
-    /// See [`ensure_rate`](Self::ensure_rate).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
+    /// Errors are those of [`ensure_rate`](Self::ensure_rate).
     pub async fn ensure_rate_if(
         &self,
         rate: Rate,
@@ -240,11 +203,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CorruptState`] if the limiter's hash cannot be read; [`ErrorKind::WrongType`]
-    /// if the key is not a hash; otherwise those [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
-    /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
+    /// [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if the limiter's hash cannot be read;
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is not a hash; otherwise those [of the
+    /// server](RateLimiter#errors-of-the-server).
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
         self.read_rate(Operation::Config).await
     }

@@ -44,29 +44,9 @@ impl RateLimiter {
     /// [`try_acquire`](Self::try_acquire) does. If they are denied, `work` is dropped without having run, and
     /// the denial is returned within the result.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// # let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// # let limiter = client.limiter("mails")?.with_rate(Rate::per_minute(1));
-    /// for _ in 0..2 {
-    ///     match limiter.try_run(1, Duration::from_millis(50), async { "a mail" }).await? {
-    ///         Ok(mail) => println!("sent {mail}"),
-    ///         Err(denial) => println!("not sent: {denial}"),
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// The timeout applies to the permits only; `work` may take any time.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
     ///
@@ -85,9 +65,7 @@ impl RateLimiter {
     /// [`try_acquire_now`](Self::try_acquire_now). If they are denied, `work` is dropped without having run,
     /// and the denial is returned within the result.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire_now`](Self::try_acquire_now).
+    /// Errors are those of [`try_acquire_now`](Self::try_acquire_now).
     ///
     /// # Cancel safety
     ///

@@ -66,9 +66,7 @@ impl Policy {
     /// `burst` + rate × time + ½. A refund does not raise the permits above what the others left, and may credit
     /// less than was granted if others have taken permits since.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn redis_rate_gcra(burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
         let burst = permits("a burst", burst)?;
         let Pace { permits, every } = pace(rate, period, burst)?;
@@ -84,9 +82,7 @@ impl Policy {
     /// redis_rate counts denials, and takes the window from the callers' clocks: callers whose clocks differ enforce
     /// different windows. At most `limit` permits are granted in each.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); a period must be at least a second.
+    /// Fails outside of [these limits](Policy#limits); a period must be at least a second.
     pub fn redis_rate_fixed(limit: u64, period: Duration) -> Result<Policy, Error> {
         windows(Naming::Number, limit, Duration::from_secs(period.as_secs()))
     }
@@ -120,9 +116,7 @@ impl Policy {
     /// A month has 30 days there, and a year 365. Envoy counts denials, and takes the window from the clocks of its
     /// processes. At most `limit` permits are granted in each window.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); a unit must be in whole seconds.
+    /// Fails outside of [these limits](Policy#limits); a unit must be in whole seconds.
     pub fn envoy(limit: u64, unit: Duration) -> Result<Policy, Error> {
         windows(Naming::Start, limit, unit)
     }
@@ -131,9 +125,7 @@ impl Policy {
     /// key of the sorted set, with an entry for each permit, scored in microseconds. An entry that is exactly as old
     /// as the interval still counts.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the interval must be in whole milliseconds, and the limit at most 100,000.
+    /// Fails outside of [these limits](Policy#limits); the interval must be in whole milliseconds, and the limit at most 100,000.
     pub fn sliding_log(limit: u64, interval: Duration) -> Result<Policy, Error> {
         log('L', limit, "an interval", interval, Duration::from_millis(1))
     }
@@ -144,9 +136,7 @@ impl Policy {
     /// The others log their denials too, so callers that keep asking stay denied; and they count calls in one
     /// millisecond as one. Neither can be repaired from here.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the period must be in whole seconds, and the limit at most 100,000.
+    /// Fails outside of [these limits](Policy#limits); the period must be in whole seconds, and the limit at most 100,000.
     pub fn multi_window(limit: u64, period: Duration) -> Result<Policy, Error> {
         log('M', limit, "a period", period, Duration::from_secs(1))
     }
@@ -177,18 +167,14 @@ impl Policy {
     /// the second in the name it is a fixed window; without, steady traffic prolongs its life until it is full,
     /// and then denies for two seconds.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn seconds_counter(limit: u64) -> Result<Policy, Error> {
         living_counter(limit, 2)
     }
 
     /// Like [`seconds_counter`](Self::seconds_counter), with a life of two minutes.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn minutes_counter(limit: u64) -> Result<Policy, Error> {
         living_counter(limit, 120)
     }
@@ -220,9 +206,7 @@ impl Policy {
     /// Mixer's windows end by the callers' clocks, and its denials open windows too. At most `limit` permits are
     /// granted in each. Mixer's deduplication ids are not used: calls are counted once as above.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the window must be in whole milliseconds.
+    /// Fails outside of [these limits](Policy#limits); the window must be in whole milliseconds.
     pub fn mixer_fixed(limit: u64, window: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let window = whole("a window", window, Duration::from_millis(1))?;
@@ -236,9 +220,7 @@ impl Policy {
     /// A bucket leaves when its start is as old as the window, so at most `limit` permits are granted in any time
     /// that is shorter than the window by a bucket.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); both must be in whole milliseconds, and a bucket no longer than the window.
+    /// Fails outside of [these limits](Policy#limits); both must be in whole milliseconds, and a bucket no longer than the window.
     pub fn mixer_rolling(limit: u64, window: Duration, bucket: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let window_us = whole("a window", window, Duration::from_millis(1))?;

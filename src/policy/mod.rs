@@ -129,9 +129,7 @@ impl Policy {
     /// The rule is the virtual scheduling algorithm of ITU-T I.371: what is stored is the time at which the bucket
     /// would be full again.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn bucket(capacity: u64, refill: u64, period: Duration) -> Result<Policy, Error> {
         let capacity = permits("a capacity", capacity)?;
         let pace = pace(refill, period, capacity)?;
@@ -144,9 +142,7 @@ impl Policy {
     /// At most `limit` permits are granted in a window, and at most twice as many in any interval of the width: at
     /// the end of one window and at the beginning of the next.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn fixed_window(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let grid = Even { width: span("a width", width)?, offset: 0 };
@@ -157,9 +153,7 @@ impl Policy {
     /// than the one that is always possible: the generic cell rate algorithm. It is [`Policy::bucket`] with a
     /// capacity of `max_burst` + 1, by other names.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn gcra(max_burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
         Policy::bucket(max_burst.saturating_add(1), rate, period)
     }
@@ -167,9 +161,7 @@ impl Policy {
     /// A bucket that holds up to `capacity` permits in use, of which `leak` every `period` leak out, evenly. It is
     /// [`Policy::bucket`] counted the other way round.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn leaky_meter(capacity: u64, leak: u64, period: Duration) -> Result<Policy, Error> {
         Policy::bucket(capacity, leak, period)
     }
@@ -180,9 +172,7 @@ impl Policy {
     /// At most `limit` permits are granted in a window, and at most twice as many in any interval as long as one: at
     /// the end of one window and at the beginning of the next.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn calendar_window(limit: u64, unit: CalendarUnit) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let grid = Calendar { unit, first_weekday: 1, zone: Zone::Utc, around: None };
@@ -231,9 +221,7 @@ impl Policy {
     /// At most `limit` permits are granted in a window, and at most twice as many in any interval of the width. A
     /// denial does not begin a window, and a window whose grants all came back lasts nevertheless.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn anchored_window(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let grid = Anchored { width: span("a width", width)? };
@@ -248,9 +236,7 @@ impl Policy {
     /// Fewer than twice the limit are granted in any interval of the width, and about the limit if traffic is
     /// steady.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn sliding_counter(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let rules = Sliding { limit, width: span("a width", width)? };
@@ -268,9 +254,7 @@ impl Policy {
     /// width: a permit counts for up to a tenth of the width too long, and never too short. More buckets cost
     /// the server more time.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the width must be a multiple of 10 us.
+    /// Fails outside of [these limits](Policy#limits); the width must be a multiple of 10 us.
     pub fn rolling_window(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         Policy::rolling(limit, span("a width", width)?, 10)
@@ -303,9 +287,7 @@ impl Policy {
     ///
     /// In any interval at most `capacity` permits are granted, and `refill` more for each period that ends in it.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn interval_bucket(capacity: u64, refill: u64, period: Duration) -> Result<Policy, Error> {
         let (capacity, refill) = (permits("a capacity", capacity)?, permits("a refill", refill)?);
         let us = span("a period", period)?;
@@ -343,9 +325,7 @@ impl Policy {
     ///
     /// Only the last reservation can be given back, before its time, and only once: others keep their starts.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the delay is at most 10 years.
+    /// Fails outside of [these limits](Policy#limits); the delay is at most 10 years.
     pub fn queue(permits: u64, period: Duration, max_delay: Duration) -> Result<Policy, Error> {
         let pace = pace(permits, period, 1)?;
         let max_delay = whole_us("a longest delay", max_delay, 0, "0")?;

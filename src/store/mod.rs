@@ -22,6 +22,8 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod refusal;
 
+#[cfg(any(feature = "admin", test))]
+pub use calls::Repair;
 pub(crate) use calls::*;
 pub use calls::{ExpireCondition, RemainingTime};
 

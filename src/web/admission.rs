@@ -23,13 +23,22 @@ impl Admission {
 
 /// What a limit has left after a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Standing {
-    limit: Arc<str>,
-    rate: Rate,
-    left: u64,
-    decided_by: DecidedBy,
-    is_unlimited: bool,
-    is_concurrency: bool,
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// The rate in force. Of a [concurrency](super::Limit::concurrency) limit: as many permits as it has, for as long
+    /// as its lease.
+    pub rate: Rate,
+    /// The permits left; see [`Grant::left`].
+    pub left: u64,
+    /// Who decided.
+    pub decided_by: DecidedBy,
+    /// Whether an outage policy granted the request without any count, so that nothing is known of what is
+    /// left.
+    pub(super) is_unlimited: bool,
+    /// Whether it limits how many requests are served at once: there is no window.
+    pub(super) is_concurrency: bool,
 }
 
 impl Standing {
@@ -54,37 +63,5 @@ impl Standing {
             is_unlimited: false,
             is_concurrency: false,
         }
-    }
-
-    /// The limit's name.
-    pub fn limit(&self) -> &str {
-        &self.limit
-    }
-
-    /// The rate in force. Of a [concurrency](super::Limit::concurrency) limit: as many permits as it has, for as long
-    /// as its lease.
-    pub fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    /// The permits left; see [`Grant::left`].
-    pub fn left(&self) -> u64 {
-        self.left
-    }
-
-    /// Whether an outage policy granted the request without any count, so that nothing is known of what is
-    /// left.
-    pub(super) fn is_unlimited(&self) -> bool {
-        self.is_unlimited
-    }
-
-    /// Whether it limits how many requests are served at once: there is no window.
-    pub(super) fn is_concurrency(&self) -> bool {
-        self.is_concurrency
-    }
-
-    /// Who decided.
-    pub fn decided_by(&self) -> DecidedBy {
-        self.decided_by
     }
 }

@@ -16,16 +16,6 @@ use crate::error::{Error, Operation};
 /// networks. It is read from the right, where the nearest proxy appends: the first address that is not one of
 /// these proxies is the client. Anything to the left of it was sent by the client.
 ///
-/// ```
-/// use redisson_rate_limiter::web::TrustedProxies;
-///
-/// # fn main() -> Result<(), redisson_rate_limiter::Error> {
-/// // Our load balancers, and a proxy on this machine.
-/// let proxies = TrustedProxies::x_forwarded_for(["10.0.0.0/8", "127.0.0.1"])?;
-/// # Ok(())
-/// # }
-/// ```
-///
 /// Name only networks from which no client can reach the service without going through a proxy, and only the
 /// header that your proxies write. A header that they merely pass on is under the client's control.
 #[derive(Clone, Debug)]
@@ -73,48 +63,32 @@ impl TrustedProxies {
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an item is neither a network nor
     /// an address.
-    pub fn x_forwarded_for<I>(networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    pub fn x_forwarded_for(networks: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
         Self::header("x-forwarded-for", networks)
     }
 
     /// Proxies that write the header `Forwarded` (RFC 7239).
     ///
-    /// # Errors
-    ///
-    /// See [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn forwarded<I>(networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
+    pub fn forwarded(networks: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
         TrustedProxies::new(networks, Header::Forwarded)
     }
 
     /// Proxies that write another header, which holds an address or a list of addresses: `CF-Connecting-IP`,
     /// `X-Real-IP`.
     ///
-    /// # Errors
-    ///
-    /// See [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn header<I>(name: &str, networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
+    pub fn header(
+        name: &str,
+        networks: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<Self, Error> {
         super::check_header_name(name)?;
         TrustedProxies::new(networks, Header::List(name.into()))
     }
 
-    fn new<I>(networks: I, header: Header) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
-        let networks = parse_networks(networks)?;
+    fn new(networks: impl IntoIterator<Item: AsRef<str>>, header: Header) -> Result<Self, Error> {
+        let networks = networks.into_iter().map(|network| parse_network(network.as_ref()));
+        let networks = networks.collect::<Result<_, _>>()?;
         Ok(TrustedProxies { networks, header, first_times: Arc::default() })
     }
 
@@ -177,14 +151,6 @@ impl TrustedProxies {
     fn is_trusted(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address))
     }
-}
-
-fn parse_networks<I>(networks: I) -> Result<Vec<IpNet>, Error>
-where
-    I: IntoIterator,
-    I::Item: AsRef<str>,
-{
-    networks.into_iter().map(|network| parse_network(network.as_ref())).collect()
 }
 
 fn parse_network(text: &str) -> Result<IpNet, Error> {

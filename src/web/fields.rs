@@ -61,14 +61,14 @@ pub(crate) fn of_admitted(
     if headers == RateHeaders::None {
         return;
     }
-    let shown = || standings.iter().filter(|standing| !standing.is_unlimited());
+    let shown = || standings.iter().filter(|standing| !standing.is_unlimited);
     let mut policies = String::new();
     let mut limits = String::new();
     for standing in shown() {
-        let has_window = !own.has_retry_after && !standing.is_concurrency();
-        let window = has_window.then(|| whole_secs(standing.rate().interval()));
+        let has_window = !own.has_retry_after && !standing.is_concurrency;
+        let window = has_window.then(|| whole_secs(standing.rate.interval()));
         push(&mut policies, PolicyField::of(standing));
-        push(&mut limits, LimitField(standing.limit(), standing.left(), window));
+        push(&mut limits, LimitField(&standing.limit, standing.left, window));
     }
     if policies.is_empty() {
         return;
@@ -78,10 +78,10 @@ pub(crate) fn of_admitted(
     if headers == RateHeaders::DraftAndLegacy
         && !own.has_legacy
         && let Some(least) =
-            shown().filter(|it| !it.is_concurrency()).min_by_key(|standing| standing.left())
+            shown().filter(|it| !it.is_concurrency).min_by_key(|standing| standing.left)
     {
-        let reset = whole_secs(least.rate().interval());
-        legacy(least.rate(), least.left(), reset, add);
+        let reset = whole_secs(least.rate.interval());
+        legacy(least.rate, least.left, reset, add);
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn of_denied(
         return;
     }
     let mut policies = String::new();
-    for standing in standings.iter().filter(|standing| !standing.is_unlimited()) {
+    for standing in standings.iter().filter(|standing| !standing.is_unlimited) {
         push(&mut policies, PolicyField::of(standing));
     }
     if let Some(rate) = denial.rate() {
@@ -148,7 +148,7 @@ struct PolicyField<'a>(&'a str, Rate, bool);
 
 impl<'a> PolicyField<'a> {
     fn of(standing: &'a Standing) -> Self {
-        PolicyField(standing.limit(), standing.rate(), standing.is_concurrency())
+        PolicyField(&standing.limit, standing.rate, standing.is_concurrency)
     }
 }
 

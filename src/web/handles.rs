@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::limit::Limit;
 use crate::client::Client;
@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
+use crate::rt::{Mutex, lock};
 
 /// The most recently used handles, in two generations: when the younger one is full, the older one is
 /// dropped. Handles are kept because a limiter's options (its leases, its stand-in during an outage) end with
@@ -22,6 +23,7 @@ pub(super) struct Handles {
     label: Arc<str>,
 }
 
+#[derive(Default)]
 struct Generations {
     young: HashMap<Box<str>, Arc<KeyHandle>>,
     old: HashMap<Box<str>, Arc<KeyHandle>>,
@@ -49,7 +51,7 @@ impl KeyHandle {
             Arc::ptr_eq(kept.engine(), new.limiter.engine())
                 && kept.carried_rate() == new.limiter.carried_rate()
         };
-        let mut kept = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.group);
         if let Some(group) = &*kept
             && group.limiters().len() == limiters.len()
             && group.limiters().iter().zip(limiters).all(is_same)
@@ -69,9 +71,8 @@ impl KeyHandle {
 impl Handles {
     /// An empty cache with room for as many handles as the limit says, at least two.
     pub(super) fn new(limit: &Limit) -> Self {
-        let generations = Generations { young: HashMap::new(), old: HashMap::new() };
         Handles {
-            generations: Mutex::new(generations),
+            generations: Mutex::default(),
             most: (limit.most_handles / 2).max(1),
             label: limit.name.clone(),
         }
@@ -84,7 +85,7 @@ impl Handles {
         key: &str,
     ) -> Result<Arc<KeyHandle>, Error> {
         let rate = limit.rate_of(key);
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = lock(&self.generations);
         if let Some(handle) = generations.young.get(key)
             && handle.rate == rate
         {
@@ -134,7 +135,7 @@ impl Handles {
     /// The handle, if there is one: none is made for a key that an earlier limit may yet refuse.
     pub(super) fn find(&self, client: &Client, limit: &Limit, key: &str) -> Option<Arc<KeyHandle>> {
         let is_kept = {
-            let kept = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = lock(&self.generations);
             kept.young.contains_key(key) || kept.old.contains_key(key)
         };
         is_kept.then(|| self.get(client, limit, key).ok())?
@@ -142,7 +143,7 @@ impl Handles {
 
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(super) fn len(&self) -> usize {
-        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let generations = lock(&self.generations);
         generations.young.len() + generations.old.len()
     }
 }

@@ -41,7 +41,7 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes,
 /// `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits` are percent-encoded, so no caller
 /// can choose a name that means something else to the server. A key of more than 128 characters is replaced
-/// by its SHA-256. The key of an [alternative](Key::or) begins with `%or-`. An empty key counts as no key.
+/// by its SHA-256. An empty key counts as no key.
 #[derive(Clone)]
 pub struct Key(Kind);
 
@@ -128,10 +128,7 @@ impl Key {
     }
 
     /// This key, or the other one if a request does not have it.
-    ///
-    /// In the limiter's name the other key is marked with `%or-`, which no caller can send: the limiter of
-    /// the header `203.0.113.9` is `user:203.0.113.9`, and that of the address is `user:%or-203.0.113.9`.
-    /// Each further alternative adds another mark.
+    /// The other key's name begins with `%or-`, which no caller can send.
     #[must_use]
     pub fn or(self, other: Key) -> Self {
         Key(Kind::Or(Arc::new((self, other))))

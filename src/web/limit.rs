@@ -88,10 +88,8 @@ pub(super) enum Cost {
 }
 
 impl Limit {
-    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`] says otherwise, each
-    /// request costs one permit. No request waits.
-    ///
-    /// [`Limits::cost_by`]: super::Limits::cost_by
+    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`](super::Limits::cost_by) says
+    /// otherwise, each request costs one permit. No request waits.
     ///
     /// The name is that of the policy in answers, and the beginning of the limiters' names. It must be
     /// visible ASCII without quotes, braces, `\`, `|` and `%`.
@@ -126,36 +124,11 @@ impl Limit {
     /// Refused requests are answered like those of other limits, and `RateLimit-Policy` has
     /// `qu="concurrent-requests"` instead of a window. [`count_if`](Self::count_if), [`settle_by`](Self::settle_by),
     /// leases, shares, remembered denials, and everything about rates do not apply.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::SemaphoreOptions;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// // Four exports at once for each customer, however many servers there are.
-    /// let options = SemaphoreOptions::new().permits(4);
-    /// let exports = Limit::concurrency("exports", Key::header("x-api-key"), options)
-    ///     .wait_up_to(Duration::from_secs(2))
-    ///     .skip_if(|request| request.path() != "/export");
-    /// ```
     pub fn concurrency(name: &str, key: Key, options: SemaphoreOptions) -> Self {
         Limit { concurrency: Some(options), ..Limit::new(name, key, None) }
     }
 
     /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::Policy;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// # fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// // 10 requests a second, and up to 50 at once.
-    /// let bucket = Policy::bucket(50, 10, Duration::from_secs(1))?;
-    /// let per_user = Limit::new("user", Key::header("x-api-key"), None).policy(bucket);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
@@ -229,16 +202,6 @@ impl Limit {
     /// Sets what a request cost in the end, in permits, where only its response tells: from a header field,
     /// from an extension, or from anything else in its head. `None` leaves it at what was taken before.
     ///
-    /// ```
-    /// use redisson_rate_limiter::Rate;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// // A request takes 500 tokens as an estimate; the service says what it has used.
-    /// let tokens = Limit::new("tokens", Key::header("x-api-key"), Rate::per_minute(100_000))
-    ///     .cost(500)
-    ///     .settle_by(|response| response.header("x-tokens-used")?.parse().ok());
-    /// ```
-    ///
     /// The difference is given back or charged in the background: see
     /// [`Grant::settle`](crate::Grant::settle). A response that [`count_if`](Self::count_if) does not count
     /// costs nothing. More than 2^32 − 1 permits count as 2^32 − 1.
@@ -293,19 +256,6 @@ impl Limit {
     /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one
     /// of these rates changes it to the limit's and keeps the usage. All other rates, such as those that an
     /// operator has set, are left alone.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::Rate;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// // It was 100 a minute; from this version on it is 150.
-    /// let user = Limit::new("user", Key::header("x-user"), Rate::per_minute(150))
-    ///     .roll_out_from([Rate::per_minute(100)]);
-    /// ```
-    ///
-    /// While both versions run, the new rate wins, because the old version does not name it. Two versions
-    /// that name each other's rates keep changing them back until one of them is gone. Nothing is
-    /// over-issued, but each change costs two calls and a log line.
     ///
     /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the
     /// usage.
@@ -403,52 +353,37 @@ impl Limit {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
+        let name = &self.name;
         let is_part = |byte: u8| byte.is_ascii_graphic() && !b"\"{}\\|%".contains(&byte);
-        if self.name.is_empty() || !self.name.bytes().all(is_part) {
-            let detail = format!(
-                "a limit named {:?}: must be visible ASCII, without quotes, braces, backslashes, | and %",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if [":value", ":permits"].iter().any(|suffix| self.name.contains(suffix)) {
-            let detail = format!(
-                "a limit named {:?}: must not have `:value` or `:permits` in it, with which the keys of another limiter \
-                 could have the same names",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
         let has_rates = self.policy.is_some() || self.rate_by_key.is_some();
-        if self.concurrency.is_some()
-            && (has_rates || self.count_if.is_some() || self.settle_by.is_some())
-        {
-            let detail = format!(
-                "a rate, policy or settlement of the concurrency limit {:?}: its permits come back with the response",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if !self.roll_out_from.is_empty() && self.rate.is_none() && self.rate_by_key.is_none() {
-            let detail = format!(
-                "`roll_out_from` of the limit {:?}, which has no rate: give it one",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if self.rate_by_key.is_some() && self.key.has_hash() {
-            let detail = format!(
-                "`rate_by_key` of the limit {:?}, whose key is hashed: no key would match its hash; look the caller up \
-                 (`Key::from_async_fn`) and limit by its name instead, without hashing",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
-            let detail = "a deadline of zero: must be more than zero";
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        self.key.check()
+        let settles = self.count_if.is_some() || self.settle_by.is_some();
+        let has_no_rate = self.rate.is_none() && self.rate_by_key.is_none();
+        let detail = if name.is_empty() || !name.bytes().all(is_part) {
+            format!(
+                "a limit named {name:?}: must be visible ASCII, without quotes, braces, backslashes, | and %"
+            )
+        } else if [":value", ":permits"].iter().any(|suffix| name.contains(suffix)) {
+            format!(
+                "a limit named {name:?}: must not have `:value` or `:permits` in it, with which the keys of another \
+                 limiter could have the same names"
+            )
+        } else if self.concurrency.is_some() && (has_rates || settles) {
+            format!(
+                "a rate, policy or settlement of the concurrency limit {name:?}: its permits come back with the response"
+            )
+        } else if !self.roll_out_from.is_empty() && has_no_rate {
+            format!("`roll_out_from` of the limit {name:?}, which has no rate: give it one")
+        } else if self.rate_by_key.is_some() && self.key.has_hash() {
+            format!(
+                "`rate_by_key` of the limit {name:?}, whose key is hashed: no key would match its hash; look the caller \
+                 up (`Key::from_async_fn`) and limit by its name instead, without hashing"
+            )
+        } else if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
+            "a deadline of zero: must be more than zero".to_owned()
+        } else {
+            return self.key.check();
+        };
+        Err(Error::invalid(Operation::Limits, detail))
     }
 }
 

@@ -21,10 +21,8 @@ use crate::error::{Error, Operation};
 /// the background, so put the limit that refuses most first. But if callers can make up a limit's keys, put
 /// it after one by address; otherwise each made-up key becomes a limiter on the server.
 ///
-/// Limits next to each other are asked by one call, which takes from all or from none, once this process has
-/// seen their limiters. A limit is asked by a call of its own if it lets requests wait, is in shadow mode, or
-/// leases permits or remembers denials (its [options](Limit::options)), or if its limiter is in another slot of
-/// a cluster. If several limits refuse, the answer names the one that takes longest.
+/// Limits next to each other are asked by one call where that is possible (docs/web.md), which takes from all or from
+/// none. If several limits refuse, the answer names the one that takes longest.
 #[derive(Clone)]
 #[must_use = "limits do nothing until a layer has them"]
 pub struct Limits {
@@ -122,26 +120,6 @@ impl Limits {
 
     /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
     /// by default. A request that costs nothing passes.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::web::{Key, Limit, Limits};
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// # let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100));
-    /// let all = Limit::new("all", Key::global(), Rate::per_second(5000));
-    /// // Every request counts once here, however expensive it is.
-    /// let requests = Limit::new("requests", Key::global(), Rate::per_second(10_000)).cost(1);
-    /// let limits = Limits::new(&client, [user, all, requests])?.cost_by(|request| {
-    ///     match (request.method(), request.path()) {
-    ///         ("POST", "/orders") => 5,
-    ///         _ => 1,
-    ///     }
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn cost_by(
         mut self,
         cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,

@@ -7,41 +7,41 @@ use crate::client::Client;
 /// The head of a request as keys, costs and predicates see it, the same with tower and actix-web.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
-    source: Source<'a>,
+    method: &'a str,
+    path: &'a str,
+    query: Option<&'a str>,
+    headers: Headers<'a>,
+    extensions: Extensions<'a>,
     peer: Option<IpAddr>,
     /// The client whose observers are told if the request shows a configuration mistake.
     client: Option<&'a Client>,
 }
 
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    #[cfg(feature = "tower")]
-    Http {
-        method: &'a http::Method,
-        uri: &'a http::Uri,
-        headers: &'a http::HeaderMap,
-        extensions: &'a http::Extensions,
-    },
-    #[cfg(feature = "actix-web")]
-    Actix(&'a actix_web::HttpRequest),
-}
-
 impl<'a> RequestHead<'a> {
     #[cfg(feature = "tower")]
     pub(crate) fn of<B>(request: &'a http::Request<B>, peer: Option<IpAddr>) -> Self {
-        let source = Source::Http {
-            method: request.method(),
-            uri: request.uri(),
-            headers: request.headers(),
-            extensions: request.extensions(),
-        };
-        RequestHead { source, peer: peer.map(|peer| peer.to_canonical()), client: None }
+        RequestHead {
+            method: request.method().as_str(),
+            path: request.uri().path(),
+            query: request.uri().query(),
+            headers: Headers::Http(request.headers()),
+            extensions: Extensions::Http(request.extensions()),
+            peer: peer.map(|peer| peer.to_canonical()),
+            client: None,
+        }
     }
 
     #[cfg(feature = "actix-web")]
     pub(crate) fn of_actix(request: &'a actix_web::HttpRequest) -> Self {
-        let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
-        RequestHead { source: Source::Actix(request), peer, client: None }
+        RequestHead {
+            method: request.method().as_str(),
+            path: request.match_info().as_str(),
+            query: request.uri().query(),
+            headers: Headers::Actix(request.headers()),
+            extensions: Extensions::ActixRequest(request),
+            peer: request.peer_addr().map(|peer| peer.ip().to_canonical()),
+            client: None,
+        }
     }
 
     pub(super) fn seen_by(self, client: &'a Client) -> Self {
@@ -54,78 +54,46 @@ impl<'a> RequestHead<'a> {
 
     /// The method, in capitals unless the client sent it otherwise.
     pub fn method(&self) -> &'a str {
-        match self.source {
-            #[cfg(feature = "tower")]
-            Source::Http { method, .. } => method.as_str(),
-            #[cfg(feature = "actix-web")]
-            Source::Actix(request) => request.method().as_str(),
-        }
+        self.method
     }
 
     /// The path by which requests are routed, without the query. With tower it is percent-encoded, as the
     /// client sent it; in a nested axum router it is the part that this router sees. With actix-web it is
     /// decoded, because actix-web routes `/%6Cogin` to `/login`; `%25`, `%2B` and `%2F` stay encoded.
     pub fn path(&self) -> &'a str {
-        match self.source {
-            #[cfg(feature = "tower")]
-            Source::Http { uri, .. } => uri.path(),
-            #[cfg(feature = "actix-web")]
-            Source::Actix(request) => request.match_info().as_str(),
-        }
+        self.path
     }
 
     /// The query, without the question mark.
     pub fn query(&self) -> Option<&'a str> {
-        match self.source {
-            #[cfg(feature = "tower")]
-            Source::Http { uri, .. } => uri.query(),
-            #[cfg(feature = "actix-web")]
-            Source::Actix(request) => request.uri().query(),
-        }
+        self.query
     }
 
     /// The first header of this name, if its value is visible ASCII. Case does not matter.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        let value = self.header_bytes(name)?;
-        let is_visible = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
-        std::str::from_utf8(value).ok().filter(|_| is_visible)
+        self.headers.text(name)
     }
 
     /// The first header of this name, as bytes.
     pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
-        match self.source {
-            #[cfg(feature = "tower")]
-            Source::Http { headers, .. } => headers.get(name).map(|value| value.as_bytes()),
-            #[cfg(feature = "actix-web")]
-            Source::Actix(request) => request.headers().get(name).map(|value| value.as_bytes()),
-        }
+        self.headers.first(name)
     }
 
     /// All headers of this name, in their order.
     pub(super) fn header_lines(&self, name: &str) -> Vec<&'a [u8]> {
-        match self.source {
+        match self.headers {
             #[cfg(feature = "tower")]
-            Source::Http { headers, .. } => {
-                headers.get_all(name).iter().map(|value| value.as_bytes()).collect()
+            Headers::Http(headers) => {
+                headers.get_all(name).iter().map(|it| it.as_bytes()).collect()
             }
             #[cfg(feature = "actix-web")]
-            Source::Actix(request) => {
-                request.headers().get_all(name).map(|value| value.as_bytes()).collect()
-            }
+            Headers::Actix(headers) => headers.get_all(name).map(|it| it.as_bytes()).collect(),
         }
     }
 
     /// A clone of the extension of this type, stored with the request by another layer or the server.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        match self.source {
-            #[cfg(feature = "tower")]
-            Source::Http { extensions, .. } => extensions.get::<T>().cloned(),
-            #[cfg(feature = "actix-web")]
-            Source::Actix(request) => {
-                use actix_web::HttpMessage;
-                request.extensions().get::<T>().cloned()
-            }
-        }
+        self.extensions.get()
     }
 
     /// The address of the other end of the connection, which is a proxy's if there is one in front; `None` if
@@ -160,34 +128,20 @@ impl<'a> RequestHead<'a> {
 #[derive(Clone, Copy)]
 pub struct ResponseHead<'a> {
     status: u16,
-    source: ResponseSource<'a>,
-}
-
-#[derive(Clone, Copy)]
-enum ResponseSource<'a> {
-    /// No response: the service failed.
-    #[cfg(feature = "tower")]
-    None,
-    #[cfg(feature = "tower")]
-    Http { headers: &'a http::HeaderMap, extensions: &'a http::Extensions },
-    #[cfg(feature = "actix-web")]
-    Actix {
-        headers: &'a actix_web::http::header::HeaderMap,
-        extensions: &'a actix_web::dev::Extensions,
-    },
+    /// `None` if there is no response: the service failed.
+    fields: Option<(Headers<'a>, Extensions<'a>)>,
 }
 
 impl<'a> ResponseHead<'a> {
     /// The stand-in for the response of a service that failed without one.
     #[cfg(feature = "tower")]
-    pub(crate) const FAILED: ResponseHead<'static> =
-        ResponseHead { status: 500, source: ResponseSource::None };
+    pub(crate) const FAILED: ResponseHead<'static> = ResponseHead { status: 500, fields: None };
 
     #[cfg(feature = "tower")]
     pub(crate) fn of<B>(response: &'a http::Response<B>) -> Self {
-        let (headers, extensions) = (response.headers(), response.extensions());
-        let source = ResponseSource::Http { headers, extensions };
-        ResponseHead { status: response.status().as_u16(), source }
+        let extensions = Extensions::Http(response.extensions());
+        let fields = Some((Headers::Http(response.headers()), extensions));
+        ResponseHead { status: response.status().as_u16(), fields }
     }
 
     #[cfg(feature = "actix-web")]
@@ -195,8 +149,8 @@ impl<'a> ResponseHead<'a> {
         response: &'a actix_web::HttpResponse<B>,
         extensions: &'a actix_web::dev::Extensions,
     ) -> Self {
-        let source = ResponseSource::Actix { headers: response.headers(), extensions };
-        ResponseHead { status: response.status().as_u16(), source }
+        let fields = Some((Headers::Actix(response.headers()), Extensions::Actix(extensions)));
+        ResponseHead { status: response.status().as_u16(), fields }
     }
 
     /// The status; 500 if the service failed without a response.
@@ -206,26 +160,12 @@ impl<'a> ResponseHead<'a> {
 
     /// The first header of this name, if its value is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        match self.source {
-            #[cfg(feature = "tower")]
-            ResponseSource::None => None,
-            #[cfg(feature = "tower")]
-            ResponseSource::Http { headers, .. } => headers.get(name)?.to_str().ok(),
-            #[cfg(feature = "actix-web")]
-            ResponseSource::Actix { headers, .. } => headers.get(name)?.to_str().ok(),
-        }
+        self.fields?.0.text(name)
     }
 
     /// A clone of the extension of this type, stored with the response by the service or another layer.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        match self.source {
-            #[cfg(feature = "tower")]
-            ResponseSource::None => None,
-            #[cfg(feature = "tower")]
-            ResponseSource::Http { extensions, .. } => extensions.get::<T>().cloned(),
-            #[cfg(feature = "actix-web")]
-            ResponseSource::Actix { extensions, .. } => extensions.get::<T>().cloned(),
-        }
+        self.fields?.1.get()
     }
 
     /// Whether the status is 400 or more, or this is the answer to a gRPC call that failed before it sent
@@ -233,5 +173,56 @@ impl<'a> ResponseHead<'a> {
     /// whether it counts.)
     pub fn is_failure(&self) -> bool {
         self.status >= 400 || self.header("grpc-status").is_some_and(|status| status != "0")
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Headers<'a> {
+    #[cfg(feature = "tower")]
+    Http(&'a http::HeaderMap),
+    #[cfg(feature = "actix-web")]
+    Actix(&'a actix_web::http::header::HeaderMap),
+}
+
+impl<'a> Headers<'a> {
+    fn first(self, name: &str) -> Option<&'a [u8]> {
+        match self {
+            #[cfg(feature = "tower")]
+            Headers::Http(headers) => headers.get(name).map(|value| value.as_bytes()),
+            #[cfg(feature = "actix-web")]
+            Headers::Actix(headers) => headers.get(name).map(|value| value.as_bytes()),
+        }
+    }
+
+    fn text(self, name: &str) -> Option<&'a str> {
+        let value = self.first(name)?;
+        let is_visible = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+        std::str::from_utf8(value).ok().filter(|_| is_visible)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Extensions<'a> {
+    #[cfg(feature = "tower")]
+    Http(&'a http::Extensions),
+    #[cfg(feature = "actix-web")]
+    Actix(&'a actix_web::dev::Extensions),
+    /// Borrowed only while they are read, because handlers write to them.
+    #[cfg(feature = "actix-web")]
+    ActixRequest(&'a actix_web::HttpRequest),
+}
+
+impl Extensions<'_> {
+    fn get<T: Clone + Send + Sync + 'static>(self) -> Option<T> {
+        match self {
+            #[cfg(feature = "tower")]
+            Extensions::Http(extensions) => extensions.get().cloned(),
+            #[cfg(feature = "actix-web")]
+            Extensions::Actix(extensions) => extensions.get().cloned(),
+            #[cfg(feature = "actix-web")]
+            Extensions::ActixRequest(request) => {
+                actix_web::HttpMessage::extensions(request).get().cloned()
+            }
+        }
     }
 }

@@ -1,18 +1,15 @@
 //! `acquire`: takes permits.
 
-use redisson_rate_limiter::{Client, Decision, Mode};
+use redisson_rate_limiter::{Decision, Mode};
 
-use crate::args::{AcquireArgs, Common};
+use crate::Session;
+use crate::args::AcquireArgs;
 use crate::exit::{Exit, Failure};
-use crate::out::{Out, Tone};
+use crate::out::Tone;
 use crate::text::duration_rounded_up;
 
-pub async fn run(
-    client: &Client,
-    args: &AcquireArgs,
-    common: &Common,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &AcquireArgs) -> Result<Exit, Failure> {
+    let Session { client, common, out } = session;
     let mut limiter = client.limiter(&args.name)?;
     if let Some(rate) = args.rate {
         limiter = limiter.with_rate(rate);

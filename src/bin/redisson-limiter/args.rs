@@ -32,76 +32,67 @@ redisson-limiter doctor [OPTIONS] <NAME>...
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
+    /// When to use colours; with auto, NO_COLOR turns them off
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    #[arg(help_heading = None::<&str>)]
+    pub color: Color,
     #[command(subcommand)]
     pub command: Command,
 }
 
 /// The servers, and how to log in. Values from the environment are not shown.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Servers", mut_args(|arg| arg.global(true).hide_env_values(true)))]
 pub struct Common {
     /// The servers: redis://, rediss://, unix://, redis+sentinel://host,host/name, redis+cluster://host,host.
     /// Do not put the password here: others can see the arguments. By default redis://127.0.0.1:6379
-    #[arg(long, global = true, env = "REDISSON_LIMITER_URL", hide_env_values = true)]
-    #[arg(help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_URL")]
     pub url: Vec<String>,
     /// The URLs name a master and its replicas, without sentinels
-    #[arg(long, global = true, help_heading = "Servers")]
+    #[arg(long)]
     pub replicated: bool,
     /// The Java side's configuration file, instead of a URL
-    #[arg(long, global = true, env = "REDISSON_LIMITER_REDISSON_YAML", value_name = "FILE")]
-    #[arg(hide_env_values = true, help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_REDISSON_YAML", value_name = "FILE")]
     pub redisson_yaml: Option<PathBuf>,
     /// The user to log in as
-    #[arg(long, global = true, env = "REDISSON_LIMITER_USER", hide_env_values = true)]
-    #[arg(help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_USER")]
     pub user: Option<String>,
     /// A file with the password; or set REDISSON_LIMITER_PASSWORD
-    #[arg(long, global = true, env = "REDISSON_LIMITER_PASSWORD_FILE", value_name = "FILE")]
-    #[arg(hide_env_values = true, help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_PASSWORD_FILE", value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The user for the sentinels; their password is REDISSON_LIMITER_SENTINEL_PASSWORD
-    #[arg(long, global = true, env = "REDISSON_LIMITER_SENTINEL_USER", hide_env_values = true)]
-    #[arg(help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_SENTINEL_USER")]
     pub sentinel_user: Option<String>,
     /// How to reach a server that announces another address, as announced=reachable
-    #[arg(long, global = true, value_name = "PAIR", help_heading = "Servers")]
+    #[arg(long, value_name = "PAIR")]
     pub address_map: Vec<String>,
     /// The database number
-    #[arg(long, global = true, env = "REDISSON_LIMITER_DATABASE", hide_env_values = true)]
-    #[arg(help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_DATABASE")]
     pub database: Option<u32>,
     /// The certificate authorities to trust instead of the platform's, in PEM format
-    #[arg(long, global = true, env = "REDISSON_LIMITER_CA", value_name = "FILE")]
-    #[arg(hide_env_values = true, help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// This client's certificate, in PEM format
-    #[arg(long, global = true, env = "REDISSON_LIMITER_CERT", value_name = "FILE")]
-    #[arg(hide_env_values = true, help_heading = "Servers", requires = "key")]
+    #[arg(long, env = "REDISSON_LIMITER_CERT", value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
     /// The certificate's key, in PEM format
-    #[arg(long, global = true, env = "REDISSON_LIMITER_KEY", value_name = "FILE")]
-    #[arg(hide_env_values = true, help_heading = "Servers", requires = "cert")]
+    #[arg(long, env = "REDISSON_LIMITER_KEY", value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
     /// The name that the servers' certificates must be valid for
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Servers")]
+    #[arg(long, value_name = "NAME")]
     pub tls_server_name: Option<String>,
     /// The prefix of all names on the server: Redisson's name mapper
-    #[arg(long, global = true, env = "REDISSON_LIMITER_KEY_PREFIX", hide_env_values = true)]
-    #[arg(value_name = "PREFIX", help_heading = "Servers")]
+    #[arg(long, env = "REDISSON_LIMITER_KEY_PREFIX", value_name = "PREFIX")]
     pub key_prefix: Option<String>,
     /// In the mode PER_CLIENT, the client whose budget to use
-    #[arg(long, global = true, value_name = "UUID", help_heading = "Servers")]
+    #[arg(long, value_name = "UUID")]
     pub client_id: Option<String>,
     /// The clock that dates grants and decides what has expired
-    #[arg(long, global = true, value_enum, default_value = "server", help_heading = "Servers")]
+    #[arg(long, value_enum, default_value = "server")]
     pub clock: Dated,
     /// How long an operation may take
-    #[arg(long, global = true, value_parser = parse_duration, default_value = "3s")]
-    #[arg(value_name = "TIME", help_heading = "Servers")]
+    #[arg(long, value_parser = parse_duration, default_value = "3s", value_name = "TIME")]
     pub timeout: Duration,
-    /// When to use colours; with auto, NO_COLOR turns them off
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
-    pub color: Color,
 }
 
 /// The clock to use.

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use redisson_rate_limiter::{Client, Error, Mode, Rate, RateLimiter};
+use redisson_rate_limiter::{Error, Mode, Rate, RateLimiter};
 
+use crate::Session;
 use crate::args::BenchArgs;
 use crate::exit::{Exit, Failure};
-use crate::out::Out;
 use crate::text::{count, quoted};
 
 /// If this program is killed, the limiter expires by itself.
@@ -17,7 +17,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The number of calls kept for exact percentiles; later ones replace them in turn.
 const KEPT: usize = 1 << 20;
 
-pub async fn run(client: &Client, args: &BenchArgs, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &BenchArgs) -> Result<Exit, Failure> {
+    let client = &session.client;
     let name =
         args.name.clone().unwrap_or_else(|| format!("redisson-limiter-bench-{}", client.id()));
     let limiter = client.limiter(&name)?;
@@ -46,7 +47,7 @@ pub async fn run(client: &Client, args: &BenchArgs, out: &mut Out) -> Result<Exi
             latencies.get(at.min(latencies.len().saturating_sub(1))).copied().unwrap_or(0)
         };
         let per_second = calls as f64 / elapsed.as_secs_f64();
-        out.print(&format!(
+        session.out.print(&format!(
             "{:<12} {per_second:>9.0} acquires/s   p50 {} µs   p99 {} µs   longest {} µs\n",
             count(u64::from(callers), "caller"),
             at(0.5),

@@ -14,7 +14,7 @@ const SENTINEL_PASSWORD: &str = "REDISSON_LIMITER_SENTINEL_PASSWORD";
 const URL: &str = "redis://127.0.0.1:6379";
 
 /// Connects, with one attempt.
-pub async fn connect(common: &Common, out: &mut Out) -> Result<Client, Failure> {
+pub async fn connect(common: &Common, out: &Out) -> Result<Client, Failure> {
     if common.password_file.is_some() && std::env::var_os(PASSWORD).is_some() {
         out.complain(&format!("{PASSWORD} is ignored, because there is a --password-file"));
     }
@@ -45,7 +45,7 @@ pub fn other_names(name: &str, common: &Common) -> String {
 }
 
 /// Refuses arguments that name servers or sentinel logins next to the file.
-fn only_the_file(common: &Common, out: &mut Out) -> Result<(), Failure> {
+fn only_the_file(common: &Common, out: &Out) -> Result<(), Failure> {
     if !common.url.is_empty() {
         return Err(Failure::Usage(
             "--url (REDISSON_LIMITER_URL) and --redisson-yaml (REDISSON_LIMITER_REDISSON_YAML) both say \
@@ -69,7 +69,7 @@ fn only_the_file(common: &Common, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// The variable is not an error, because the environment may be meant for other servers too.
-fn ignore_sentinel_password(out: &mut Out) {
+fn ignore_sentinel_password(out: &Out) {
     if std::env::var_os(SENTINEL_PASSWORD).is_some() {
         out.complain(&format!("{SENTINEL_PASSWORD} is ignored, because no --url names sentinels"));
     }
@@ -131,7 +131,7 @@ fn tls(common: &Common) -> Result<Option<Tls>, Failure> {
     Ok(is_set.then_some(tls))
 }
 
-fn topology(common: &Common, out: &mut Out) -> Result<Topology, Failure> {
+fn topology(common: &Common, out: &Out) -> Result<Topology, Failure> {
     let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
     let topology = match common.url.as_slice() {
         urls if common.replicated => Replicated::new(urls.iter().map(String::as_str))?.into(),

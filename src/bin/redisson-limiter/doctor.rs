@@ -1,12 +1,13 @@
 //! `doctor`: finds what is wrong with limiters, explains it, and repairs it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, Rate, RateLimiter};
 use serde_json::{Value, json};
 
+use crate::Session;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::findings::{Finding, FindingKind, Fix, Orphans, answered, examine};
@@ -20,6 +21,7 @@ use crate::text::{count, duration, quoted};
 const ENTRIES: u64 = 5_000;
 
 /// A limiter with all its findings, and what is left of them after a repair.
+#[derive(Default)]
 struct Patient {
     name: String,
     rate: Option<Rate>,
@@ -30,13 +32,14 @@ struct Patient {
     left: Option<Vec<Finding>>,
 }
 
-pub async fn run(client: &Client, args: &DoctorArgs, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit, Failure> {
+    let Session { client, out, .. } = session;
     let (names, unreadable) = match args.all {
         true => {
-            let found = walk(client, None, &args.scan, out).await?;
+            let found = walk(session, None, &args.scan).await?;
             (found.limiters.into_iter().collect(), found.unreadable)
         }
-        false => (named(client, args, out).await?, 0),
+        false => (named(session, args).await?, 0),
     };
     let looks = with_each(names, out, "examining", async |(name, clients)| {
         match look(client, name, clients, args).await {
@@ -84,20 +87,19 @@ pub async fn run(client: &Client, args: &DoctorArgs, out: &mut Out) -> Result<Ex
 
 /// The limiters that the user named, each with its clients.
 async fn named(
-    client: &Client,
+    session: &Session<'_>,
     args: &DoctorArgs,
-    out: &mut Out,
 ) -> Result<Vec<(String, BTreeSet<String>)>, Failure> {
     let mut names = Vec::new();
     for name in &args.names {
         let mut clients = BTreeSet::new();
         // An invalid name is reported as a finding.
         if !args.semaphore
-            && let Ok(limiter) = client.limiter(name)
+            && let Ok(limiter) = session.client.limiter(name)
         {
-            let (found, note) = clients_of(client, &limiter, &args.scan, out).await?;
+            let (found, note) = clients_of(session, &limiter, &args.scan).await?;
             if let Some(note) = note {
-                out.complain(&format!("{}: {note}", quoted(name)));
+                session.out.complain(&format!("{}: {note}", quoted(name)));
             }
             clients = found;
         }
@@ -115,18 +117,15 @@ async fn look(
 ) -> Result<Option<Patient>, Failure> {
     if args.semaphore {
         let findings = semaphore::examine(client, &name, args.permits).await?;
-        let (rate, skew, limiter, left) = (None, None, None, None);
-        return Ok(Some(Patient { name, rate, skew, limiter, clients, findings, left }));
+        return Ok(Some(Patient { name, findings, ..Patient::default() }));
     }
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
         Err(error) if error.kind() == ErrorKind::InvalidArgument && !name.is_empty() => {
-            let fix =
-                Fix::None { advice: "give the name a hash tag, as in api:{tenant}".to_owned() };
-            let text = "the name has a brace, and no hash tag".to_owned();
-            let findings = vec![Finding { kind: FindingKind::Slots, client_id: None, text, fix }];
-            let (rate, skew, limiter, left) = (None, None, None, None);
-            return Ok(Some(Patient { name, rate, skew, limiter, clients, findings, left }));
+            let advice = "give the name a hash tag, as in api:{tenant}";
+            let text = "the name has a brace, and no hash tag";
+            let findings = vec![Finding::unfixable(FindingKind::Slots, text, advice)];
+            return Ok(Some(Patient { name, findings, ..Patient::default() }));
         }
         Err(error) => return Err(error.into()),
     };
@@ -170,12 +169,9 @@ async fn several_policies(client: &Client, view: &View) -> Result<Option<Finding
     if view.hash().exists() {
         rules.insert(0, "Redisson's".to_owned());
     }
-    Ok((rules.len() > 1).then(|| Finding {
-        kind: FindingKind::Policies,
-        client_id: None,
-        text: format!("{} limiters have this name: {}", rules.len(), rules.join("; ")),
-        fix: Fix::None { advice: "follow one policy by one name".to_owned() },
-    }))
+    let text = format!("{} limiters have this name: {}", rules.len(), rules.join("; "));
+    let advice = "follow one policy by one name";
+    Ok((rules.len() > 1).then(|| Finding::unfixable(FindingKind::Policies, text, advice)))
 }
 
 fn orphans(args: &DoctorArgs) -> Orphans {
@@ -183,7 +179,7 @@ fn orphans(args: &DoctorArgs) -> Orphans {
 }
 
 /// Repairs what can be repaired, after asking, and looks again; false if the answer was no.
-async fn fix(patients: &mut [Patient], args: &DoctorArgs, out: &mut Out) -> Result<bool, Failure> {
+async fn fix(patients: &mut [Patient], args: &DoctorArgs, out: &Out) -> Result<bool, Failure> {
     let is_possible = |finding: &&Finding| finding.fix.is_possible();
     let fixes: usize =
         patients.iter().map(|patient| patient.findings.iter().filter(is_possible).count()).sum();
@@ -255,18 +251,10 @@ fn skew(patients: &[Patient]) -> Option<Finding> {
     let intervals = patients.iter().filter_map(|patient| Some((patient.rate?.interval(), patient)));
     let (interval, patient) = intervals.min_by_key(|(interval, _)| *interval)?;
     let is_large = most.at_least() > (interval / 100).max(Duration::from_millis(1));
-    is_large.then(|| Finding {
-        kind: FindingKind::Skew,
-        client_id: None,
-        text: format!(
-            "this machine's clock is {most}, and {} has an interval of {}",
-            quoted(&patient.name),
-            duration(interval)
-        ),
-        fix: Fix::None {
-            advice: "synchronize the clocks; it matters if this machine runs a client".to_owned(),
-        },
-    })
+    let (name, interval) = (quoted(&patient.name), duration(interval));
+    let text = format!("this machine's clock is {most}, and {name} has an interval of {interval}");
+    let advice = "synchronize the clocks; it matters if this machine runs a client";
+    is_large.then(|| Finding::unfixable(FindingKind::Skew, text, advice))
 }
 
 fn shown(
@@ -341,12 +329,12 @@ fn as_json(patients: &[Patient], unreadable: u64, skew: Option<&Finding>) -> Val
 }
 
 fn of_finding(finding: &Finding) -> Value {
-    let mut value: BTreeMap<&str, Value> = BTreeMap::new();
-    value.insert("kind", finding.kind.word().into());
-    value.insert("client_id", finding.client_id.clone().into());
-    value.insert("text", finding.text.clone().into());
-    value.insert("why", finding.kind.why().into());
-    value.insert("can_be_fixed", finding.fix.is_possible().into());
-    value.insert("fix", finding.fix.text().into());
-    json!(value)
+    json!({
+        "kind": finding.kind.word(),
+        "client_id": finding.client_id,
+        "text": finding.text,
+        "why": finding.kind.why(),
+        "can_be_fixed": finding.fix.is_possible(),
+        "fix": finding.fix.text(),
+    })
 }

@@ -1,6 +1,5 @@
 //! How the program ends: exit codes for scripts, and the reasons for failing.
 
-use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
@@ -34,20 +33,34 @@ impl From<Exit> for ExitCode {
 }
 
 /// Why a command failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// An error of the crate.
-    Limiter(Error),
+    /// The library's advice for a missing limiter is for programmers, so it is left out.
+    #[error("{}", match .0.kind() {
+        ErrorKind::NotInitialized => no_limiter(.0.limiter().unwrap_or_default()),
+        _ => .0.to_string(),
+    })]
+    Limiter(#[from] Error),
     /// A mistake in the arguments.
+    #[error("{0}")]
     Usage(String),
-    /// There is no limiter of this name.
+    #[error("{}", no_limiter(.0))]
     NoLimiter(String),
-    /// There is no semaphore of this name.
+    #[error("there is no semaphore {0:?}")]
     NoSemaphore(String),
-    /// There is no limiter of this name, but another one has the same values and logs.
+    /// Another limiter has the same values and logs.
+    #[error(
+        "{}: the value and the log are left alone, as they are those of the limiter {sibling:?}",
+        no_limiter(name)
+    )]
     KeysOfAnother { name: String, sibling: String },
     /// A failure of a file or the terminal.
+    #[error("{0}: {1}")]
     Io(String, io::Error),
+}
+
+fn no_limiter(name: &str) -> String {
+    format!("there is no limiter {name:?}")
 }
 
 impl Failure {
@@ -82,32 +95,5 @@ impl Failure {
 
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // The library's advice is for programmers, so it is left out.
-            Failure::Limiter(error) if error.kind() == ErrorKind::NotInitialized => {
-                write!(f, "there is no limiter {:?}", error.limiter().unwrap_or_default())
-            }
-            Failure::Limiter(error) => error.fmt(f),
-            Failure::Usage(text) => f.write_str(text),
-            Failure::NoLimiter(name) => write!(f, "there is no limiter {name:?}"),
-            Failure::NoSemaphore(name) => write!(f, "there is no semaphore {name:?}"),
-            Failure::KeysOfAnother { name, sibling } => write!(
-                f,
-                "there is no limiter {name:?}: the value and the log are left alone, as they are those of \
-                 the limiter {sibling:?}"
-            ),
-            Failure::Io(what, error) => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure::Limiter(error)
     }
 }

@@ -9,27 +9,71 @@ use crate::exit::Failure;
 use crate::found::{BudgetView, View, expires_in, has_keys};
 use crate::text::{count, duration, name, quoted};
 
-/// The kind of a problem, as scripts read it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FindingKind {
-    DatedAhead,
-    Drift,
-    Endless,
-    Foreign,
-    LeaseEnds,
-    NoLease,
-    NoValue,
-    Orphaned,
-    Overdue,
-    Permits,
-    Policies,
-    ShortKeepAlive,
-    Skew,
-    Slots,
-    TimesToLive,
-    Unreadable,
-    UnusedClients,
-    WrongType,
+/// The kinds of problems: the word that scripts read, the cause and the consequences.
+macro_rules! kinds {
+    ($($kind:ident, $word:literal: $why:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FindingKind {
+            $($kind,)*
+        }
+
+        impl FindingKind {
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(FindingKind::$kind => $word,)*
+                }
+            }
+
+            pub fn why(self) -> &'static str {
+                match self {
+                    $(FindingKind::$kind => $why,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    DatedAhead, "dated-ahead":
+        "a client whose clock was wrong, or something else, wrote them; their permits are denied to everybody until \
+        then. No lease, reservation or pause of a clock is dated so far ahead";
+    Drift, "drift":
+        "an eviction, a lost answer that was counted twice, a changed rate, or permits that Redisson's release gave \
+        back; a limiter that is used heals by itself, one of Redisson alone may not";
+    Endless, "endless":
+        "Redisson's availablePermits and tryAcquire may write a value without a time to live; it outlives its \
+        limiter, and counts again for the next one of that name";
+    Foreign, "foreign":
+        "a Redisson before 3.17.0, or something else, writes to this log; calls that read such an entry fail until \
+        it has expired";
+    LeaseEnds, "lease-ends":
+        "Redisson cannot read such an end: its waiting calls fail, those of 3.17.0 to 3.23.3 take permits that do \
+        not exist, and permits with a negative end never come back";
+    NoLease, "no-lease":
+        "if their holder has died, they are lost for ever; Redisson's acquire without a lease time takes such";
+    NoValue, "no-value":
+        "the value was renamed, evicted or has expired without the permits that are out; the next one that Redisson \
+        takes back begins a semaphore with a wrong total";
+    Orphaned, "orphaned":
+        "the hash was deleted, renamed or has expired, and value and log were left behind; a new limiter of that \
+        name would go on with them";
+    Overdue, "overdue": "Redisson takes back all of them at once when it counts or renews, which fails from 8,000 on";
+    Permits, "permits":
+        "released more often than acquired, lost with a holder without a lease, or taken by an RSemaphore of the \
+        same name";
+    Policies, "policies":
+        "limiters of different rules have this name; none knows of the others, and each grants by itself";
+    ShortKeepAlive, "short-keep-alive": "the log may end before its entries expire, and the rate is exceeded then";
+    Skew, "skew":
+        "clients date their grants by their machines' clocks; one that is ahead lets the permits of others come back \
+        too early";
+    Slots, "slots": "the keys of this name are in different slots: no call can succeed";
+    TimesToLive, "times-to-live": "one key will end before the other, and permits are lost, or there are too many";
+    Unreadable, "unreadable": "every call fails";
+    UnusedClients, "unused-clients":
+        "each client of the mode PER_CLIENT has keys of its own, which it leaves behind when it ends; with all \
+        permits available they say nothing";
+    WrongType, "wrong-type": "something else uses the name of this key; every call fails";
 }
 
 /// A problem that was found.
@@ -63,94 +107,11 @@ pub struct Orphans {
     pub is_named: bool,
 }
 
-impl FindingKind {
-    pub fn word(self) -> &'static str {
-        match self {
-            FindingKind::DatedAhead => "dated-ahead",
-            FindingKind::Drift => "drift",
-            FindingKind::Endless => "endless",
-            FindingKind::Foreign => "foreign",
-            FindingKind::LeaseEnds => "lease-ends",
-            FindingKind::NoLease => "no-lease",
-            FindingKind::NoValue => "no-value",
-            FindingKind::Orphaned => "orphaned",
-            FindingKind::Overdue => "overdue",
-            FindingKind::Permits => "permits",
-            FindingKind::Policies => "policies",
-            FindingKind::ShortKeepAlive => "short-keep-alive",
-            FindingKind::Skew => "skew",
-            FindingKind::Slots => "slots",
-            FindingKind::TimesToLive => "times-to-live",
-            FindingKind::Unreadable => "unreadable",
-            FindingKind::UnusedClients => "unused-clients",
-            FindingKind::WrongType => "wrong-type",
-        }
-    }
-
-    /// The cause of the problem, and its consequences.
-    pub fn why(self) -> &'static str {
-        match self {
-            FindingKind::DatedAhead => {
-                "a client whose clock was wrong, or something else, wrote them; their permits are denied \
-                 to everybody until then. No lease, reservation or pause of a clock is dated so far ahead"
-            }
-            FindingKind::Drift => {
-                "an eviction, a lost answer that was counted twice, a changed rate, or permits that Redisson's \
-                 release gave back; a limiter that is used heals by itself, one of Redisson alone may not"
-            }
-            FindingKind::Endless => {
-                "Redisson's availablePermits and tryAcquire may write a value without a time to live; it \
-                 outlives its limiter, and counts again for the next one of that name"
-            }
-            FindingKind::Foreign => {
-                "a Redisson before 3.17.0, or something else, writes to this log; calls that read such an \
-                 entry fail until it has expired"
-            }
-            FindingKind::LeaseEnds => {
-                "Redisson cannot read such an end: its waiting calls fail, those of 3.17.0 to 3.23.3 take permits \
-                 that do not exist, and permits with a negative end never come back"
-            }
-            FindingKind::NoLease => {
-                "if their holder has died, they are lost for ever; Redisson's acquire without a lease time takes such"
-            }
-            FindingKind::NoValue => {
-                "the value was renamed, evicted or has expired without the permits that are out; the next one that \
-                 Redisson takes back begins a semaphore with a wrong total"
-            }
-            FindingKind::Overdue => {
-                "Redisson takes back all of them at once when it counts or renews, which fails from 8,000 on"
-            }
-            FindingKind::Permits => {
-                "released more often than acquired, lost with a holder without a lease, or taken by an RSemaphore \
-                 of the same name"
-            }
-            FindingKind::Orphaned => {
-                "the hash was deleted, renamed or has expired, and value and log were left behind; a new \
-                 limiter of that name would go on with them"
-            }
-            FindingKind::Policies => {
-                "limiters of different rules have this name; none knows of the others, and each grants by itself"
-            }
-            FindingKind::ShortKeepAlive => {
-                "the log may end before its entries expire, and the rate is exceeded then"
-            }
-            FindingKind::Skew => {
-                "clients date their grants by their machines' clocks; one that is ahead lets the permits of \
-                 others come back too early"
-            }
-            FindingKind::Slots => {
-                "the keys of this name are in different slots: no call can succeed"
-            }
-            FindingKind::TimesToLive => {
-                "one key will end before the other, and permits are lost, or there are too many"
-            }
-            FindingKind::Unreadable => "every call fails",
-            FindingKind::UnusedClients => {
-                "each client of the mode PER_CLIENT has keys of its own, which it leaves behind when it ends; \
-                 with all permits available they say nothing"
-            }
-            FindingKind::WrongType => "something else uses the name of this key; every call fails",
-        }
+impl Finding {
+    /// A problem of the whole limiter that people have to solve.
+    pub fn unfixable(kind: FindingKind, text: impl Into<String>, advice: &str) -> Self {
+        let fix = Fix::None { advice: advice.to_owned() };
+        Finding { kind, client_id: None, text: text.into(), fix }
     }
 }
 
@@ -264,15 +225,15 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         } else if client_id.is_some() && is_litter(budget, rate) {
             unused.push(client_id.clone());
         }
-        if repair.dated_ahead() > 0 {
-            let entries = count(repair.dated_ahead(), "entry");
+        if repair.dated_ahead > 0 {
+            let entries = count(repair.dated_ahead, "entry");
             let text = format!("{entries} dated more than 25 hours ahead");
             let interval = duration(rate.interval());
             let fix = format!("they are dated now, and expire within {interval}");
             found(FindingKind::DatedAhead, client_id, text, Fix::Repair { text: fix });
         }
-        if repair.endless_keys() > 0 {
-            let keys = count(repair.endless_keys(), "key");
+        if repair.endless_keys > 0 {
+            let keys = count(repair.endless_keys, "key");
             let text = format!("{keys} without a time to live, though the limiter has one");
             let fix = "value and log get the time to live of the limiter".to_owned();
             found(FindingKind::Endless, client_id, text, Fix::Repair { text: fix });
@@ -371,20 +332,20 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
 
 /// What a repair would change in the value and the log, and why.
 fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
-    if !repair.value_is_off() && repair.debt() == 0 && repair.excess() == 0 {
+    if !repair.value_is_off() && repair.debt == 0 && repair.excess == 0 {
         return None;
     }
     let stored = budget.budget();
-    let set = match repair.excess() {
-        0 => format!("the value becomes {}", repair.value_after()),
+    let set = match repair.excess {
+        0 => format!("the value becomes {}", repair.after),
         excess => format!(
             "the value becomes {}, and {} are taken out of the log",
-            repair.value_after(),
+            repair.after,
             count(excess, "permit")
         ),
     };
-    let interval = duration(repair.rate().interval());
-    let Some(before) = repair.value_before() else {
+    let interval = duration(repair.rate.interval());
+    let Some(before) = repair.before else {
         let text = match stored.value.content() {
             Some(content) => {
                 let content: String = content.chars().take(60).collect();
@@ -397,18 +358,18 @@ fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
         };
         return Some((text, set));
     };
-    let right = before.saturating_add_unsigned(repair.expired());
+    let right = before.saturating_add_unsigned(repair.expired);
     let permits = |number: u64| count(number, "permit");
-    let after = repair.value_after();
-    if repair.debt() > 0 {
+    let after = repair.after;
+    if repair.debt > 0 {
         let fix = format!(
             "a debt of {} is written into the log, so that they come back within {interval}",
-            permits(repair.debt())
+            permits(repair.debt)
         );
-        return Some((format!("{} in neither the value nor the log", permits(repair.debt())), fix));
+        return Some((format!("{} in neither the value nor the log", permits(repair.debt)), fix));
     }
-    Some(if after < right || repair.excess() > 0 {
-        let too_many = right.abs_diff(after).saturating_add(repair.excess());
+    Some(if after < right || repair.excess > 0 {
+        let too_many = right.abs_diff(after).saturating_add(repair.excess);
         (format!("{} too many in value and log together", permits(too_many)), set)
     } else {
         (format!("{} missing, and nothing is in use", permits(right.abs_diff(after))), set)

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use redisson_rate_limiter::admin::{Budget, Inspection, StoredKey};
 use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter};
 
+use crate::Session;
 use crate::args::ScanArgs;
 use crate::exit::Failure;
 use crate::out::Out;
@@ -25,13 +26,13 @@ pub struct FoundLimiters {
 
 /// Walks over all keys, and collects all limiters or just one.
 pub async fn walk(
-    client: &Client,
+    session: &Session<'_>,
     only: Option<&str>,
     args: &ScanArgs,
-    out: &mut Out,
 ) -> Result<FoundLimiters, Failure> {
+    let out = session.out;
     let mut found = FoundLimiters::default();
-    let mut scan = client.scan_limiters(args.scan_count);
+    let mut scan = session.client.scan_limiters(args.scan_count);
     while let Some(keys) = scan.next().await? {
         for key in keys {
             // Limiters called `api` and `{api}` have the same values and logs.
@@ -60,7 +61,7 @@ pub async fn walk(
 /// Runs an action on each limiter, several at a time, and returns the results in order.
 pub async fn with_each<I, T, F>(
     limiters: Vec<I>,
-    out: &mut Out,
+    out: &Out,
     doing: &str,
     with_one: impl FnMut(I) -> F,
 ) -> Result<Vec<T>, Failure>
@@ -103,16 +104,15 @@ pub async fn look_at(
 
 /// The clients of a limiter that may have their own budgets, and why some could not be found.
 pub async fn clients_of(
-    client: &Client,
+    session: &Session<'_>,
     limiter: &RateLimiter,
     scan: &ScanArgs,
-    out: &mut Out,
 ) -> Result<(BTreeSet<String>, Option<String>), Failure> {
-    let mut clients = BTreeSet::from([client.id().to_owned()]);
+    let mut clients = BTreeSet::from([session.client.id().to_owned()]);
     if matches!(limiter.inspect(0).await?.rate, Ok(Some(rate)) if rate.mode() == Mode::Overall) {
         return Ok((clients, None));
     }
-    match walk(client, Some(limiter.name()), scan, out).await {
+    match walk(session, Some(limiter.name()), scan).await {
         Ok(found) => clients.extend(found.limiters.into_values().flatten()),
         Err(Failure::Limiter(error)) if error.kind() == ErrorKind::Auth => {
             let note = "the clients of this limiter cannot be listed: the user needs +scan, or name one \

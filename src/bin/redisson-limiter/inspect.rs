@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use redisson_rate_limiter::Rate;
 use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
-use redisson_rate_limiter::{Client, Rate};
 
-use crate::args::{Common, InspectArgs};
+use crate::Session;
+use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure};
 use crate::found::{BudgetView, View, clients_of, interval_ms};
 use crate::json;
@@ -18,14 +19,10 @@ use crate::text::{bar, count, duration, name, quoted};
 const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
-pub async fn run(
-    client: &Client,
-    args: &InspectArgs,
-    common: &Common,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
+    let Session { client, common, out } = session;
     let limiter = client.limiter(&args.name)?;
-    let (clients, note) = clients_of(client, &limiter, &args.scan, out).await?;
+    let (clients, note) = clients_of(session, &limiter, &args.scan).await?;
     let mut view = View::of(limiter, &clients, args.entries).await?;
     if let Some(id) = &common.client_id {
         view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
@@ -36,14 +33,13 @@ pub async fn run(
     }
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
-    let text = match args.json {
-        true => json::text(&json::limiter(&view, note.as_deref(), memory, &policies)),
-        false if view.is_missing() => {
-            format!("{}\n{}", quoted(view.name()), of_policies(&policies))
-        }
-        false => shown(&view, note.as_deref(), memory, out) + &of_policies(&policies),
+    let note = note.as_deref();
+    let document = || json::limiter(&view, note, memory, &policies);
+    let text = || match view.is_missing() {
+        true => format!("{}\n{}", quoted(view.name()), of_policies(&policies)),
+        false => shown(&view, note, memory, out) + &of_policies(&policies),
     };
-    out.print(&text)?;
+    out.show(args.json, document, text)?;
     Ok(match view.rate() {
         Ok(Some(_)) => Exit::Done,
         Ok(None) if view.is_missing() => Exit::Done,

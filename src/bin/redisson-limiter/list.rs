@@ -6,6 +6,7 @@ use std::fmt::Write;
 use redisson_rate_limiter::{Client, Rate};
 use serde_json::{Value, json};
 
+use crate::Session;
 use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
 use crate::found::{look_at, walk, with_each};
@@ -22,19 +23,16 @@ struct ListRow {
     clients: usize,
 }
 
-pub async fn run(client: &Client, args: &ListArgs, out: &mut Out) -> Result<Exit, Failure> {
-    let found = walk(client, None, &args.scan, out).await?.limiters.into_iter().collect();
+pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure> {
+    let Session { client, out, .. } = session;
+    let found = walk(session, None, &args.scan).await?.limiters.into_iter().collect();
     let rows = with_each(found, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
         row_of(client, name, clients.len()).await
     });
     let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    let text = match args.json {
-        true => json::text(&as_json(&rows)),
-        false => shown(&rows, out),
-    };
-    out.print(&text)?;
+    out.show(args.json, || as_json(&rows), || shown(&rows, out))?;
     Ok(Exit::Done)
 }
 

@@ -26,17 +26,25 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
+use redisson_rate_limiter::Client;
 
-use args::{Arguments, Command};
+use args::{Arguments, Command, Common};
 use exit::{Exit, Failure};
 use out::Out;
 
+/// What a command works with.
+struct Session<'a> {
+    client: Client,
+    common: &'a Common,
+    out: &'a Out,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let mut out = Out::new(arguments.common.color);
+    let out = Out::new(arguments.color);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(run(&arguments, &mut out)),
+        Ok(runtime) => runtime.block_on(run(&arguments, &out)),
         Err(error) => Err(Failure::Io("the runtime".to_owned(), error)),
     };
     match ended {
@@ -53,30 +61,30 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
+async fn run(arguments: &Arguments, out: &Out) -> Result<Exit, Failure> {
     let common = &arguments.common;
     match &arguments.command {
         Command::Completions { shell } => return shell::completions(*shell, out),
         Command::Man { command } => return shell::man(command.as_deref(), out),
-        Command::Replay(replay) => return replay::run(replay, out).await,
+        Command::Replay(args) => return replay::run(args, out).await,
         _ => {}
     }
-    let client = connect::connect(common, out).await?;
+    let session = Session { client: connect::connect(common, out).await?, common, out };
     let ended = match &arguments.command {
-        Command::Inspect(args) if args.semaphore => semaphore::inspect(&client, args, out).await,
-        Command::Inspect(inspect) => inspect::run(&client, inspect, common, out).await,
-        Command::Watch(watch) => watch::run(&client, watch, common, out).await,
-        Command::Top(args) if args.semaphore => semaphore::top(&client, args, out).await,
-        Command::Top(top) => top::run(&client, top, out).await,
-        Command::List(list) => list::run(&client, list, out).await,
-        Command::Doctor(doctor) => doctor::run(&client, doctor, out).await,
-        Command::Set(set) => rates::set(&client, set, common, out).await,
-        Command::Update(update) => rates::update(&client, update, common, out).await,
-        Command::Reset(reset) => rates::reset(&client, reset, common, out).await,
-        Command::Acquire(acquire) => acquire::run(&client, acquire, common, out).await,
-        Command::Bench(bench) => bench::run(&client, bench, out).await,
+        Command::Inspect(args) if args.semaphore => semaphore::inspect(&session, args).await,
+        Command::Inspect(args) => inspect::run(&session, args).await,
+        Command::Watch(args) => watch::run(&session, args).await,
+        Command::Top(args) if args.semaphore => semaphore::top(&session, args).await,
+        Command::Top(args) => top::run(&session, args).await,
+        Command::List(args) => list::run(&session, args).await,
+        Command::Doctor(args) => doctor::run(&session, args).await,
+        Command::Set(args) => rates::set(&session, args).await,
+        Command::Update(args) => rates::update(&session, args).await,
+        Command::Reset(args) => rates::reset(&session, args).await,
+        Command::Acquire(args) => acquire::run(&session, args).await,
+        Command::Bench(args) => bench::run(&session, args).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Replay(_) => Ok(Exit::Done),
     };
-    client.close().await;
+    session.client.close().await;
     ended
 }

@@ -1,12 +1,15 @@
 //! The terminal, or whatever replaces it.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use crossterm::style::Stylize;
+use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::json;
 use crate::text::visible;
 
 /// When to colour the output.
@@ -34,7 +37,7 @@ pub struct Out {
     colors: bool,
     is_terminal: bool,
     /// The time of the last progress line; `None` if none is shown.
-    progress: Option<Instant>,
+    progress: Cell<Option<Instant>>,
     shows_progress: bool,
 }
 
@@ -50,7 +53,12 @@ impl Out {
         };
         // Otherwise crossterm turns colours off itself because of NO_COLOR, even if the user asked for them.
         crossterm::style::force_color_output(colors);
-        Out { colors, is_terminal, progress: None, shows_progress: io::stderr().is_terminal() }
+        Out {
+            colors,
+            is_terminal,
+            progress: Cell::default(),
+            shows_progress: io::stderr().is_terminal(),
+        }
     }
 
     pub fn is_terminal(&self) -> bool {
@@ -73,35 +81,46 @@ impl Out {
     }
 
     /// Writes to standard output.
-    pub fn print(&mut self, text: &str) -> Result<(), Failure> {
+    pub fn print(&self, text: &str) -> Result<(), Failure> {
         self.end_progress();
         self.write(text.as_bytes())
     }
 
+    /// Writes a document for programs, or text for people.
+    pub fn show(
+        &self,
+        as_json: bool,
+        document: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        self.print(&if as_json { json::text(&document()) } else { text() })
+    }
+
     /// Writes bytes to standard output that are not text for people.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
         written.map_err(|error| Failure::Io("standard output".to_owned(), error))
     }
 
     /// Reports what went wrong.
-    pub fn complain(&mut self, text: &str) {
+    pub fn complain(&self, text: &str) {
         self.end_progress();
         let _ = writeln!(io::stderr(), "redisson-limiter: {}", visible(text));
     }
 
     /// Shows the progress of a long walk on a terminal, a few times a second.
-    pub fn progress(&mut self, text: &str) {
-        let is_due = self.progress.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
+    pub fn progress(&self, text: &str) {
+        let is_due =
+            self.progress.get().is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
         if self.shows_progress && is_due {
-            self.progress = Some(Instant::now());
+            self.progress.set(Some(Instant::now()));
             let _ = write!(io::stderr(), "\r\x1b[K{}", visible(text));
             let _ = io::stderr().flush();
         }
     }
 
-    pub fn end_progress(&mut self) {
+    pub fn end_progress(&self) {
         if self.progress.take().is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
@@ -109,7 +128,7 @@ impl Out {
 
     /// Asks a question that must be answered with yes; `assumed` answers it. Without a terminal nobody can be
     /// asked.
-    pub fn confirm(&mut self, question: &str, assumed: bool) -> Result<bool, Failure> {
+    pub fn confirm(&self, question: &str, assumed: bool) -> Result<bool, Failure> {
         if assumed {
             return Ok(true);
         }

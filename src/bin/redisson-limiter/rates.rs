@@ -1,18 +1,14 @@
 //! `set`, `update` and `reset`: commands that replace a limiter or its usage.
 
-use redisson_rate_limiter::{Client, Error, ErrorKind, Mode, Rate, RateLimiter, Usage};
+use redisson_rate_limiter::{Error, ErrorKind, Mode, Rate, RateLimiter, Usage};
 
+use crate::Session;
 use crate::args::{Common, ResetArgs, SetArgs, UpdateArgs};
 use crate::exit::{Exit, Failure};
-use crate::out::Out;
 use crate::text::quoted;
 
-pub async fn set(
-    client: &Client,
-    args: &SetArgs,
-    common: &Common,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit, Failure> {
+    let Session { client, common, out } = session;
     let limiter = client.limiter(&args.name)?;
     if args.if_absent {
         let name = quoted(&args.name);
@@ -30,12 +26,8 @@ pub async fn set(
     Ok(Exit::Done)
 }
 
-pub async fn update(
-    client: &Client,
-    args: &UpdateArgs,
-    common: &Common,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub async fn update(session: &Session<'_>, args: &UpdateArgs) -> Result<Exit, Failure> {
+    let Session { client, common, out } = session;
     let limiter = client.limiter(&args.name)?;
     let change = Change::new(&limiter, args.rate, args.reset_usage, common).await?;
     if !limiter.update_rate(args.rate, change.usage).await? {
@@ -104,15 +96,11 @@ impl<'a> Change<'a> {
     }
 }
 
-pub async fn reset(
-    client: &Client,
-    args: &ResetArgs,
-    common: &Common,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub async fn reset(session: &Session<'_>, args: &ResetArgs) -> Result<Exit, Failure> {
+    let Session { client, common, out } = session;
     let limiter = client.limiter(&args.name)?;
     if args.delete {
-        return delete(&limiter, args, common, out).await;
+        return delete(session, &limiter, args).await;
     }
     let name = quoted(&args.name);
     let no_limiter = || Failure::NoLimiter(args.name.clone());
@@ -155,10 +143,9 @@ pub async fn reset(
 }
 
 async fn delete(
+    Session { common, out, .. }: &Session<'_>,
     limiter: &RateLimiter,
     args: &ResetArgs,
-    common: &Common,
-    out: &mut Out,
 ) -> Result<Exit, Failure> {
     let name = quoted(&args.name);
     if common.client_id.is_some() {

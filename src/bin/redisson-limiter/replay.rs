@@ -31,7 +31,7 @@ struct Replayed {
     first_refused_ms: Option<i64>,
 }
 
-pub async fn run(args: &ReplayArgs, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit, Failure> {
     let name = args.file.display().to_string();
     let mut bytes = Vec::new();
     let read = match name.as_str() {
@@ -52,11 +52,8 @@ pub async fn run(args: &ReplayArgs, out: &mut Out) -> Result<Exit, Failure> {
         outcomes.push((*rate, decide(&requests, *rate).await?));
     }
     let begin = requests.first().map_or(0, |request| request.date_ms);
-    let text = match args.json {
-        true => json::text(&as_json(&requests, &outcomes)),
-        false => shown(&requests, &outcomes, begin, out),
-    };
-    out.print(&text)?;
+    let text = || shown(&requests, &outcomes, begin, out);
+    out.show(args.json, || as_json(&requests, &outcomes), text)?;
     let any_refused = outcomes.iter().any(|(_, outcome)| outcome.refused > 0);
     Ok(if any_refused { Exit::No } else { Exit::Done })
 }

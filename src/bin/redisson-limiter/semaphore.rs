@@ -7,9 +7,10 @@ use redisson_rate_limiter::Client;
 use redisson_rate_limiter::admin::{StoredKey, StoredPermit, StoredSemaphore};
 use serde_json::{Value, json};
 
+use crate::Session;
 use crate::args::{InspectArgs, TopArgs};
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, FindingKind, Fix};
+use crate::findings::{Finding, FindingKind};
 use crate::found::with_each;
 use crate::inspect::{joined, lifetime, line};
 use crate::json::{self, SCHEMA};
@@ -23,13 +24,11 @@ const TOO_MANY_EXPIRED: u64 = 8_000;
 /// The permits that are listed.
 const ROWS: usize = 10;
 
-pub async fn inspect(client: &Client, args: &InspectArgs, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
+    let Session { client, out, .. } = session;
     let semaphore = read(client, &args.name, args.entries).await?;
-    let text = match args.json {
-        true => json::text(&as_json(&args.name, &semaphore)),
-        false => shown(&args.name, &semaphore, out),
-    };
-    out.print(&text)?;
+    let text = || shown(&args.name, &semaphore, out);
+    out.show(args.json, || as_json(&args.name, &semaphore), text)?;
     let is_readable = semaphore.free().is_some() || !semaphore.value.exists();
     Ok(if is_readable { Exit::Done } else { Exit::Damaged })
 }
@@ -116,7 +115,8 @@ fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
 }
 
 /// Those of which most permits are out come first.
-pub async fn top(client: &Client, args: &TopArgs, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
+    let Session { client, out, .. } = session;
     let names = args.names.iter().collect();
     let rows = with_each(names, out, "looking", async |name: &String| {
         Ok((name.as_str(), read(client, name, PERMITS).await?))
@@ -124,14 +124,11 @@ pub async fn top(client: &Client, args: &TopArgs, out: &mut Out) -> Result<Exit,
     let mut rows = rows.await?;
     rows.sort_by(|(_, a), (_, b)| used(b).total_cmp(&used(a)));
     rows.truncate(args.limit);
-    let text = match args.json {
-        true => {
-            let rows: Vec<_> = rows.iter().map(|(name, row)| as_json(name, row)).collect();
-            json::text(&json!({ "schema": SCHEMA, "semaphores": rows }))
-        }
-        false => table(&rows, out),
+    let listed = || {
+        let rows: Vec<_> = rows.iter().map(|(name, row)| as_json(name, row)).collect();
+        json!({ "schema": SCHEMA, "semaphores": rows })
     };
-    out.print(&text)?;
+    out.show(args.json, listed, || table(&rows, out))?;
     Ok(Exit::Done)
 }
 
@@ -178,10 +175,8 @@ pub async fn examine(
 ) -> Result<Vec<Finding>, Failure> {
     let semaphore = read(client, name, PERMITS).await?;
     let mut findings = Vec::new();
-    let mut found = |kind, text: String, advice: &str| {
-        let fix = Fix::None { advice: advice.to_owned() };
-        findings.push(Finding { kind, client_id: None, text, fix });
-    };
+    let mut found =
+        |kind, text: String, advice: &str| findings.push(Finding::unfixable(kind, text, advice));
     let of_another_type = [
         ("value", semaphore.value == StoredKey::WrongType),
         ("set", semaphore.out == StoredKey::WrongType),

@@ -7,10 +7,11 @@ use std::time::Duration;
 use redisson_rate_limiter::Client;
 use serde_json::json;
 
+use crate::Session;
 use crate::args::TopArgs;
 use crate::exit::{Exit, Failure};
 use crate::found::{BudgetView, look_at, walk, with_each};
-use crate::json::{self, SCHEMA};
+use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
 use crate::text::{bar, quoted};
 use crate::watch::Sample;
@@ -25,8 +26,9 @@ struct TopRow {
     sample: Sample,
 }
 
-pub async fn run(client: &Client, args: &TopArgs, out: &mut Out) -> Result<Exit, Failure> {
-    let found = walk(client, None, &args.scan, out).await?;
+pub async fn run(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
+    let Session { client, out, .. } = session;
+    let found = walk(session, None, &args.scan).await?;
     let total = found.limiters.len();
     let found = found.limiters.into_iter().collect();
     let rows = with_each(found, out, "looking", async |(name, clients)| {
@@ -38,11 +40,7 @@ pub async fn run(client: &Client, args: &TopArgs, out: &mut Out) -> Result<Exit,
         b.total_cmp(&a)
     });
     rows.truncate(args.limit);
-    let text = match args.json {
-        true => json::text(&as_json(&rows, total)),
-        false => shown(&rows, total, out),
-    };
-    out.print(&text)?;
+    out.show(args.json, || as_json(&rows, total), || shown(&rows, total, out))?;
     Ok(Exit::Done)
 }
 

@@ -9,8 +9,9 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 use redisson_rate_limiter::admin::Inspection;
-use redisson_rate_limiter::{Client, Mode, Rate, RateLimiter};
+use redisson_rate_limiter::{Mode, Rate, RateLimiter};
 
+use crate::Session;
 use crate::args::{Common, WatchArgs};
 use crate::exit::{Exit, Failure};
 use crate::found::expires_in;
@@ -75,12 +76,8 @@ impl Sample {
     }
 }
 
-pub async fn run(
-    client: &Client,
-    args: &WatchArgs,
-    common: &Common,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failure> {
+    let Session { client, common, out } = session;
     if args.every < Duration::from_millis(50) {
         return Err(Failure::Usage("--every must be at least 50ms".to_owned()));
     }

@@ -31,9 +31,12 @@ pub struct RedissonYaml {
 
 /// A setting in a `redisson.yaml` that has no effect here.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IgnoredSetting {
-    name: String,
-    reason: &'static str,
+    /// Where the setting is, for example `clusterServersConfig.readMode`.
+    pub name: String,
+    /// Why the setting has no effect.
+    pub reason: &'static str,
 }
 
 impl ClientBuilder {
@@ -98,10 +101,6 @@ impl RedissonYaml {
 
     /// Connects: see [`ClientBuilder::connect`].
     ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect`].
-    ///
     /// # Cancel safety
     ///
     /// The future may be dropped at any time.
@@ -110,24 +109,8 @@ impl RedissonYaml {
     }
 
     /// Connects at the first call: see [`ClientBuilder::connect_lazy`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect_lazy`].
     pub fn connect_lazy(self) -> Result<Client, Error> {
         self.builder.connect_lazy(self.topology)
-    }
-}
-
-impl IgnoredSetting {
-    /// Where the setting is, for example `clusterServersConfig.readMode`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Why the setting has no effect.
-    pub fn reason(&self) -> &str {
-        self.reason
     }
 }
 

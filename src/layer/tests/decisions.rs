@@ -614,7 +614,7 @@ async fn a_handler_learns_what_is_left() {
     let service = tower::ServiceBuilder::new().layer(super::RateLimitLayer::new(limits)).service(
         tower::service_fn(async |request: Request<String>| {
             let admission = request.extensions().get::<Admission>().unwrap();
-            let left = admission.standings()[0].left();
+            let left = admission.standings()[0].left;
             Ok::<_, std::convert::Infallible>(http::Response::new(left.to_string()))
         }),
     );

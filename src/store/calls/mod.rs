@@ -71,7 +71,9 @@ pub(crate) use release::ReleaseCall;
 #[cfg(any(feature = "admin", test))]
 pub(crate) use remove_unused::RemoveUnusedCall;
 #[cfg(any(feature = "admin", test))]
-pub(crate) use repair::{RepairCall, RepairReply};
+pub use repair::Repair;
+#[cfg(any(feature = "admin", test))]
+pub(crate) use repair::RepairCall;
 pub(crate) use semaphore::*;
 pub(crate) use server::{ProbeCall, ServerTimeCall};
 pub(crate) use set_rate::{SetRateCall, StateRule};

@@ -27,28 +27,51 @@ pub(crate) struct RepairCall {
     pub(crate) only_look: bool,
 }
 
+/// The result of [`RateLimiter::repair`](crate::RateLimiter::repair), done or only previewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RepairReply {
-    pub(crate) rate: Rate,
-    /// The value that was found; `None` if it was missing or not an integer.
-    pub(crate) before: Option<i64>,
-    pub(crate) after: i64,
-    /// The permits that had expired and belong to the value.
-    pub(crate) expired: u64,
-    /// The permits of the debt.
-    pub(crate) debt: u64,
-    /// How many keys get a time to live.
-    pub(crate) endless: u64,
-    /// The permits taken out of the log because they were already returned.
-    pub(crate) excess: u64,
-    /// How many entries are dated too far ahead.
-    pub(crate) ahead: u64,
+#[non_exhaustive]
+pub struct Repair {
+    /// The rate in force.
+    pub rate: Rate,
+    /// The value that was found; `None` if there was no readable one.
+    pub before: Option<i64>,
+    /// The correct value, including what has expired; it may be negative.
+    pub after: i64,
+    /// The permits in expired entries, which every call gives back to the value.
+    pub expired: u64,
+    /// The permits that were neither left nor in the log; they come back an interval after the repair.
+    pub debt: u64,
+    /// How many of the hash, the value and the log live for ever although the limiter does not; they get its
+    /// time to live.
+    pub endless_keys: u64,
+    /// The permits that are both left and in the log, as Redisson's `release` leaves them; they are taken out
+    /// of the log.
+    pub excess: u64,
+    /// The number of entries dated more than 25 hours ahead. No lease is held for more than a day, so such
+    /// dates are mistakes, which would withhold their permits until then. The repair dates them now, so they
+    /// expire an interval later.
+    pub dated_ahead: u64,
+}
+
+impl Repair {
+    /// Whether there is anything to repair.
+    pub fn is_needed(&self) -> bool {
+        let counts = [self.debt, self.endless_keys, self.excess, self.dated_ahead];
+        self.value_is_off() || counts.iter().any(|count| *count > 0)
+    }
+
+    /// Whether the repair changes the value for any reason other than expired permits.
+    pub fn value_is_off(&self) -> bool {
+        let unused = self.before.is_none() && i64::try_from(self.rate.permits()) == Ok(self.after);
+        let right = self.before.map(|before| before.saturating_add_unsigned(self.expired));
+        !unused && right != Some(self.after)
+    }
 }
 
 impl StoreCall for RepairCall {
-    type Reply = RepairReply;
+    type Reply = Repair;
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<RepairReply, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Repair, Error> {
         let config = Config::read(space, keys, None)?;
         let pair = Pair::of(keys, config.mode);
         let before = read_value(space, &pair)?;
@@ -74,15 +97,15 @@ impl StoreCall for RepairCall {
             ahead.map(|(_, member)| member.to_vec()).collect()
         };
         let endless = endless_keys(space, keys, &pair, &config);
-        let reply = RepairReply {
+        let reply = Repair {
             rate: config.to_rate(),
             before,
             after: value.map_or(config.rate, |value| value.v),
             expired: live.dropped.credit as u64,
             debt: healed.debt as u64,
-            endless,
+            endless_keys: endless,
             excess: healed.deficit.min(0).unsigned_abs(),
-            ahead: read_ahead(log).len() as u64,
+            dated_ahead: read_ahead(log).len() as u64,
         };
         if self.only_look {
             return Ok(reply);
@@ -101,7 +124,7 @@ impl StoreCall for RepairCall {
         space.with_log(pair.log, |log| {
             read_ahead(log).into_iter().for_each(|member| log.add(t, member));
         })?;
-        if is_off || endless > 0 || reply.ahead > 0 {
+        if is_off || endless > 0 || reply.dated_ahead > 0 {
             refresh_lifetime(space, keys, &pair, config.keep_alive);
         }
         Ok(reply)
@@ -114,16 +137,16 @@ impl StoreCall for RepairCall {
             .arg(u8::from(self.only_look))
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<RepairReply> {
-        Some(RepairReply {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Repair> {
+        Some(Repair {
             rate: answer.rate()?,
             debt: answer.unsigned(1)?,
             before: answer.integer(6).filter(|_| answer.integer(5) == Some(1)),
             after: answer.integer(7)?,
             expired: answer.unsigned(8)?,
-            endless: answer.unsigned(9)?,
+            endless_keys: answer.unsigned(9)?,
             excess: answer.unsigned(10)?,
-            ahead: answer.unsigned(11)?,
+            dated_ahead: answer.unsigned(11)?,
         })
     }
 }

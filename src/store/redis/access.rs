@@ -29,6 +29,7 @@ pub(crate) struct Access {
 }
 
 /// [`Access`], checked and ready for use.
+#[derive(Clone)]
 pub(super) struct Credentials {
     access: Access,
     /// `None` unless an address asks for TLS.
@@ -73,25 +74,16 @@ impl Credentials {
 
     /// The credentials of other servers that are reached in the same way.
     pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
-        let observers = self.access.observers.clone();
-        let address_map = self.access.address_map.clone();
-        let access = Access { user, password, address_map, observers, ..Access::default() };
-        Credentials {
-            access,
-            #[cfg(feature = "tls")]
-            tls: self.tls.clone(),
-            pushes: None,
-        }
+        let mut others = self.clone();
+        others.access = Access { user, password, database: None, ..others.access };
+        others
     }
 
     /// The credentials for connections that listen. Observers hear of the others alone.
     pub(super) fn hearing(&self, pushes: Arc<dyn AsyncPushSender>) -> Self {
-        Credentials {
-            access: Access { observers: Observers::default(), ..self.access.clone() },
-            #[cfg(feature = "tls")]
-            tls: self.tls.clone(),
-            pushes: Some(pushes),
-        }
+        let mut hearing = Credentials { pushes: Some(pushes), ..self.clone() };
+        hearing.access.observers = Observers::default();
+        hearing
     }
 
     /// The login of a connection to this server.

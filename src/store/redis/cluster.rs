@@ -9,15 +9,6 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 ///
 /// Its address for [`ClientBuilder::connect`](crate::ClientBuilder::connect) is
 /// `redis+cluster://[[user]:password@]host[:port],host[:port]…`, or with TLS `rediss+cluster://…`.
-///
-/// ```
-/// use redisson_rate_limiter::topology::Cluster;
-/// use redisson_rate_limiter::Client;
-///
-/// let cluster = Cluster::new(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
-/// let client = Client::builder().password("pa55/word").connect_lazy(cluster)?;
-/// # Ok::<(), redisson_rate_limiter::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// At least one.
@@ -31,10 +22,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if there is no address, if one is invalid or belongs to a Unix socket,
-    /// or if only some use TLS.
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no address, if one is invalid
+    /// or belongs to a Unix socket, or if only some use TLS.
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let seeds = Endpoint::list("node", nodes)?;
         if seeds.iter().any(|seed| matches!(seed.address, Address::Unix(_))) {

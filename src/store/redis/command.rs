@@ -69,12 +69,8 @@ pub(crate) struct ServerCommand {
 impl ServerCommand {
     /// The call of a script with these keys.
     pub(crate) fn script(script: &'static Script, keys: &[&str]) -> Self {
-        const MOST_ARGS: usize = 9;
-        const BYTES_PER_ARG: usize = 24;
-        let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
-        let bytes = 48 + script.digest.len() + key_bytes + MOST_ARGS * BYTES_PER_ARG;
-        let mut cmd = Cmd::with_capacity(3 + keys.len() + MOST_ARGS, bytes);
-        cmd.arg("EVALSHA").arg(&script.digest).arg(keys.len()).arg(keys);
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(&script.digest).arg(keys.len()).arg(keys);
         ServerCommand { script: Some(script), cmd }
     }
 

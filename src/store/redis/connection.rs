@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, Shared};
@@ -18,7 +18,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ConnectionObserver;
-use crate::rt::{self, RuntimeId};
+use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::channels::Heard;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::listen::Listening;
@@ -75,7 +75,7 @@ impl Connections {
     pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
-        let mut by_runtime = self.by_runtime();
+        let mut by_runtime = lock(&self.by_runtime);
         if let Some(connection) = by_runtime.get(&runtime) {
             return connection.clone();
         }
@@ -108,11 +108,7 @@ impl Connections {
     /// Forgets the connection of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
         // Dropped after the lock is released.
-        let _ended = self.by_runtime().remove(&runtime);
-    }
-
-    fn by_runtime(&self) -> MutexGuard<'_, HashMap<RuntimeId, Arc<Connection>>> {
-        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
+        let _ended = lock(&self.by_runtime).remove(&runtime);
     }
 
     /// The address for calls, without credentials.
@@ -231,7 +227,7 @@ impl Connection {
         limit: Duration,
     ) -> Result<Arc<OpenConnection>, Error> {
         let (connecting, dead) = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             match &*state {
                 ConnectionState::Open(open) if !open.is_closed() => {
                     return Ok(open.clone());
@@ -272,7 +268,7 @@ impl Connection {
                     Ok(open) => this.observer.opened(&open.server),
                     Err(error) => this.observer.failed(error),
                 }
-                *this.state() = match &result {
+                *lock(&this.state) = match &result {
                     Ok(open) => ConnectionState::Open(open.clone()),
                     Err(error) => ConnectionState::Closed(Some((Instant::now(), error.clone()))),
                 };
@@ -292,7 +288,7 @@ impl Connection {
 
     /// Forgets an attempt to connect whose runtime has ended.
     fn forget_attempt(&self, connecting: &Connecting) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if matches!(&*state, ConnectionState::Connecting(current) if current.ptr_eq(connecting)) {
             *state = ConnectionState::Closed(None);
         }
@@ -301,14 +297,14 @@ impl Connection {
     /// Whether the connection is open, or held by a call.
     fn is_in_use(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
-            || matches!(&*self.state(), ConnectionState::Open(open) if !open.is_closed())
+            || matches!(&*lock(&self.state), ConnectionState::Open(open) if !open.is_closed())
     }
 
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
         {
             // The caller holds the connection, so it is not dropped under the lock.
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             match &*state {
                 ConnectionState::Open(current) if Arc::ptr_eq(current, open) => {
                     *state = ConnectionState::Closed(None);
@@ -322,16 +318,12 @@ impl Connection {
     /// Lets the next call look for the master, but only once in a while: if the server found is still a
     /// replica, every call would open another connection.
     fn leave_replica(&self, open: &Arc<OpenConnection>) {
-        let mut left = self.left_replica.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.left_replica);
         if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
             *left = Some(Instant::now());
             drop(left);
             self.forget(open, "it is a replica");
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -355,7 +347,7 @@ mod tests {
         for _ in 0..1000 {
             in_a_runtime(async { drop(connections.of_current_runtime()) });
         }
-        let by_runtime = connections.by_runtime();
+        let by_runtime = lock(&connections.by_runtime);
         assert!(by_runtime.len() < 10, "{} entries", by_runtime.len());
         assert!(by_runtime.values().any(|kept| Arc::ptr_eq(kept, &in_use)));
     }

@@ -2,15 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
 
-use super::race::first_success;
-
-/// The time after which the next address is tried as well. Nothing may ever come back from the first one, not
-/// even a refusal: it would use up the time of every attempt.
-const HEDGE: Duration = Duration::from_millis(100);
+use super::race::{HEDGE, first_success};
 
 /// Resolves the host anew, and connects to the first of its addresses that accepts.
 pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
@@ -26,7 +21,7 @@ async fn first_to_accept(addresses: impl Iterator<Item = SocketAddr>) -> io::Res
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use tokio::net::{TcpListener, TcpSocket};
 

@@ -19,11 +19,9 @@ use crate::store::redis::reply;
 /// | `unix:///path[?db=…&user=…&pass=…]` | a Unix socket |
 /// | `valkey://…`, `valkeys://…` | as `redis://`, `rediss://` |
 ///
-/// In a URL special characters are written as `%XX`. [`ClientBuilder::user`],
-/// [`password`](crate::ClientBuilder::password) and [`database`](crate::ClientBuilder::database)
-/// need no such encoding, and take the place of what the URL says.
-///
-/// [`ClientBuilder::user`]: crate::ClientBuilder::user
+/// In a URL special characters are written as `%XX`. [`ClientBuilder::user`](crate::ClientBuilder::user),
+/// [`password`](crate::ClientBuilder::password) and [`database`](crate::ClientBuilder::database) need no such
+/// encoding, and take the place of what the URL says.
 #[derive(Clone)]
 pub struct Endpoint {
     pub(super) address: Address,
@@ -69,8 +67,12 @@ impl Endpoint {
             }
         }
     }
+}
 
-    fn parse(url: &str) -> Result<Self, Error> {
+impl TryFrom<&str> for Endpoint {
+    type Error = Error;
+
+    fn try_from(url: &str) -> Result<Self, Error> {
         const ALLOWED: &str = "not a valid server address: must be \
             redis://[[user]:password@]host[:port][/db], rediss://…, valkey://…, unix:///path, \
             redis+cluster://host:port,… or redis+sentinel://host:port,…/master, with ports up to 65535";
@@ -105,14 +107,6 @@ impl Endpoint {
 
 fn invalid(detail: &str) -> Error {
     Error::invalid(Operation::Connect, detail)
-}
-
-impl TryFrom<&str> for Endpoint {
-    type Error = Error;
-
-    fn try_from(url: &str) -> Result<Self, Error> {
-        Endpoint::parse(url)
-    }
 }
 
 /// Shows the address, without credentials.

@@ -6,6 +6,10 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 
+/// The time after which an attempt may hang, and the next one is begun as well. Nothing may ever come back from the
+/// first one, not even a refusal: it would use up the time of every call.
+pub(super) const HEDGE: Duration = Duration::from_millis(100);
+
 /// Begins these attempts one after the other, each when an earlier one has failed or `hedge` has passed, because
 /// one that takes longer may hang. If all fail, `choose` says of each failure whether to report it or the one
 /// before; `None` if there were no attempts.

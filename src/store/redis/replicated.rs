@@ -20,15 +20,6 @@ use crate::store::redis::role;
 /// role: a primary endpoint that moves in DNS can be the only address. A connection is dropped when its
 /// server refuses a write as a replica, or reports that it has become one when asked once a second.
 ///
-/// ```
-/// use redisson_rate_limiter::topology::Replicated;
-/// use redisson_rate_limiter::Client;
-///
-/// let servers = Replicated::new(["redis://redis-0.example", "redis://redis-1.example"])?;
-/// let client = Client::builder().password("pa55/word").connect_lazy(servers)?;
-/// # Ok::<(), redisson_rate_limiter::Error>(())
-/// ```
-///
 /// If two servers call themselves masters, one of them is used: whoever promotes a server must first have
 /// demoted or stopped the old master.
 #[derive(Clone, Debug)]

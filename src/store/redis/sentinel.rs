@@ -26,16 +26,6 @@ const AGREEMENT: Duration = Duration::from_millis(500);
 /// for its role: it is used only if it is a master. The sentinels and the server are asked again once a
 /// second, and at once when the connection is lost, or the server refuses a write as a replica.
 ///
-/// ```
-/// use redisson_rate_limiter::topology::Sentinels;
-/// use redisson_rate_limiter::Client;
-///
-/// let sentinels = Sentinels::new("mymaster", ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"])?
-///     .password("that of the sentinels");
-/// let client = Client::builder().password("that of the servers").connect_lazy(sentinels)?;
-/// # Ok::<(), redisson_rate_limiter::Error>(())
-/// ```
-///
 /// With `rediss://` addresses both the sentinels and the servers are reached over TLS. Sentinels usually name
 /// servers by IP address: then the servers' certificates must be valid for that, or for the name given by
 /// `Tls::server_name`.

@@ -23,16 +23,6 @@ use crate::store::redis::reply;
 /// authorities of the platform, and has no certificate of its own. With the feature `tls`.
 ///
 /// The certificate of a server must be valid for the host of its address.
-///
-/// ```
-/// use redisson_rate_limiter::{Client, Tls};
-///
-/// # fn connect(ca: &str, certificate: &str, key: &str) -> Result<(), redisson_rate_limiter::Error> {
-/// let tls = Tls::new().ca_pem(ca).identity_pem(certificate, key);
-/// let client = Client::builder().tls(tls).connect_lazy("rediss://redis.example:6380")?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Default)]
 pub struct Tls {
     ca: Option<Vec<u8>>,

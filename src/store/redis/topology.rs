@@ -15,9 +15,8 @@ use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::Replicated;
 use crate::store::redis::sentinel::Sentinels;
 
-/// The servers that hold the limiters, for [`ClientBuilder::connect`]. A URL names a single server.
-///
-/// [`ClientBuilder::connect`]: crate::ClientBuilder::connect
+/// The servers that hold the limiters, for [`ClientBuilder::connect`](crate::ClientBuilder::connect). A URL names a
+/// single server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Topology {
@@ -57,28 +56,23 @@ impl fmt::Display for Topology {
     }
 }
 
-impl From<Endpoint> for Topology {
-    fn from(endpoint: Endpoint) -> Self {
-        Topology::Single(endpoint)
-    }
+macro_rules! topologies {
+    ($($topology:ident of $type:ident;)*) => {
+        $(
+            impl From<$type> for Topology {
+                fn from(it: $type) -> Self {
+                    Topology::$topology(it)
+                }
+            }
+        )*
+    };
 }
 
-impl From<Cluster> for Topology {
-    fn from(cluster: Cluster) -> Self {
-        Topology::Cluster(cluster)
-    }
-}
-
-impl From<Replicated> for Topology {
-    fn from(replicated: Replicated) -> Self {
-        Topology::Replicated(replicated)
-    }
-}
-
-impl From<Sentinels> for Topology {
-    fn from(sentinels: Sentinels) -> Self {
-        Topology::Sentinel(sentinels)
-    }
+topologies! {
+    Single of Endpoint;
+    Cluster of Cluster;
+    Replicated of Replicated;
+    Sentinel of Sentinels;
 }
 
 /// Parses an address by its scheme: `redis+cluster://host:port,host:port`,

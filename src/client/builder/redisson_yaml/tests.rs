@@ -37,7 +37,7 @@ fn refused(text: &str) -> String {
 }
 
 fn ignored(file: &RedissonYaml) -> Vec<&str> {
-    file.ignored().iter().map(IgnoredSetting::name).collect()
+    file.ignored().iter().map(|it| &*it.name).collect()
 }
 
 /// Written by `Config.toYAML` of 3.52.0, shortened.

@@ -434,11 +434,11 @@ fn a_repair_dates_what_is_too_far_ahead() {
         c.store.run(&c.keys, &call).unwrap()
     };
     let before = c.store.snapshot();
-    assert_eq!(repair(&mut c, true).ahead, 1);
+    assert_eq!(repair(&mut c, true).dated_ahead, 1);
     assert_eq!(c.store.snapshot(), before);
-    assert_eq!(repair(&mut c, false).ahead, 1);
+    assert_eq!(repair(&mut c, false).dated_ahead, 1);
     assert_eq!((c.value(), c.log()), (Some(0), vec![(0, 7), (DAY + 60_000, 3)]));
-    assert_eq!(repair(&mut c, true).ahead, 0);
+    assert_eq!(repair(&mut c, true).dated_ahead, 0);
     c.clock.advance(I);
     c.grant(7);
     assert!(matches!(c.take(1), Outcome::Refused(_)));
@@ -464,6 +464,6 @@ fn a_repair_does_not_bring_back_what_it_takes_out() {
     c.set_value("10");
     let call = RepairCall { now: Now::At(T0), id: c.fresh_id(), only_look: false };
     let reply = c.store.run(&c.keys, &call).unwrap();
-    assert_eq!((reply.excess, reply.ahead), (10, 1));
+    assert_eq!((reply.excess, reply.dated_ahead), (10, 1));
     assert_eq!((c.value(), c.sum()), (Some(10), 0));
 }

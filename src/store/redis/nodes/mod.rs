@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
-use crate::rt::{self, RuntimeId};
+use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::channels::Heard;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::cluster::Cluster;
@@ -93,7 +93,7 @@ impl Nodes {
     /// A number for the node that has these keys, as far as this client knows; 0 if it does not know.
     pub(super) fn part_of(&self, keys: &Keys) -> u64 {
         let slot = slot_of(keys.hash.as_bytes());
-        let state = self.state();
+        let state = lock(&self.state);
         let Some(owner) = state.map.owner(slot) else { return 0 };
         let mut hasher = DefaultHasher::new();
         owner.hash(&mut hasher);
@@ -132,7 +132,7 @@ impl Nodes {
     pub(super) async fn masters(self: &Arc<Self>, limit: Duration) -> Result<Vec<Arc<str>>, Error> {
         self.refresh(limit).await?;
         let owners: BTreeSet<String> =
-            self.state().map.owners().map(|owner| owner.to_string()).collect();
+            lock(&self.state).map.owners().map(|owner| owner.to_string()).collect();
         Ok(owners.into_iter().map(Arc::from).collect())
     }
 
@@ -143,7 +143,8 @@ impl Nodes {
         command: &ServerCommand,
         limit: Duration,
     ) -> Result<Value, Error> {
-        let owner = self.state().map.owners().find(|owner| owner.to_string() == address).cloned();
+        let owner =
+            lock(&self.state).map.owners().find(|owner| owner.to_string() == address).cloned();
         let owner = owner.ok_or_else(|| unavailable("the node owns no slots any more"))?;
         let call = RoutedCall { command, slot: None, end: Instant::now() + limit };
         self.send_to(&owner, &call).await
@@ -178,12 +179,12 @@ impl Nodes {
             return Ok(target);
         }
         self.refresh(limit).await?;
-        self.state().target(slot).ok_or_else(|| unavailable("no node serves the slot"))
+        lock(&self.state).target(slot).ok_or_else(|| unavailable("no node serves the slot"))
     }
 
     /// The target according to the map, if there is no reason to doubt it.
     fn known_target(&self, slot: Option<u16>) -> Option<Address> {
-        let state = self.state();
+        let state = lock(&self.state);
         let target = state.target(slot)?;
         (!state.suspects.contains(&target) || state.is_fresh()).then_some(target)
     }
@@ -193,7 +194,7 @@ impl Nodes {
         let owner = self.credentials.reachable(owner);
         let (node, owned_by) = (format_args!("{by}"), format_args!("{owner}"));
         self.credentials.observers().event(&Event::SlotMoved { node, owner: owned_by });
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some(slot) = call.slot {
             state.map.moved(slot, Arc::new(owner.clone()));
         }
@@ -211,12 +212,12 @@ impl Nodes {
     }
 
     fn suspect(&self, node: &Address) {
-        self.state().suspects.insert(node.clone());
+        lock(&self.state).suspects.insert(node.clone());
     }
 
     /// The current runtime's connection to a node.
     fn connection(&self, address: &Address) -> Arc<Connection> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let connections = match state.by_address.get(address) {
             Some(connections) => connections.clone(),
             None => {
@@ -234,7 +235,7 @@ impl Nodes {
     /// Forgets the connections of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
         self.refreshes.runtime_ended(runtime);
-        let nodes: Vec<_> = self.state().by_address.values().cloned().collect();
+        let nodes: Vec<_> = lock(&self.state).by_address.values().cloned().collect();
         for node in nodes {
             node.runtime_ended(runtime);
         }
@@ -242,7 +243,7 @@ impl Nodes {
 
     /// The nodes to ask for the map, starting with those that are not suspected.
     fn candidates(&self) -> Vec<Address> {
-        let state = self.state();
+        let state = lock(&self.state);
         let seeds = self.settings.addresses();
         let known: HashSet<Address> =
             state.map.owners().map(|owner| (**owner).clone()).chain(seeds).collect();
@@ -258,7 +259,7 @@ impl Nodes {
     fn refreshed(&self, map: SlotMap, suspects_before: &HashSet<Address>) {
         let mut gone = Vec::new();
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let known: HashSet<Address> = map
                 .owners()
                 .map(|owner| (**owner).clone())
@@ -272,10 +273,6 @@ impl Nodes {
             state.map = map;
             state.refreshed = Some(Instant::now());
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, KnownNodes> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

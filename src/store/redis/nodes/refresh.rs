@@ -1,7 +1,7 @@
 //! Reading the map anew, from any node that answers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -11,16 +11,13 @@ use redis::{Cmd, cmd};
 use super::map::SlotMap;
 use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rt::{self, RuntimeId};
+use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::race::first_success;
+use crate::store::redis::race::{HEDGE, first_success};
 use crate::store::redis::reply;
 
 /// The shortest time between two readings.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
-
-/// The time after which a node may be hanging, and the next one is asked as well.
-const HEDGE: Duration = Duration::from_millis(100);
 
 /// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -35,11 +32,7 @@ impl Refreshes {
     /// Forgets the reading of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
         // Dropped after the lock is released.
-        let _ended = self.under_way(|under_way| under_way.remove(&runtime));
-    }
-
-    fn under_way<T>(&self, change: impl FnOnce(&mut HashMap<RuntimeId, Refresh>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let _ended = lock(&self.0).remove(&runtime);
     }
 }
 
@@ -48,14 +41,17 @@ impl Nodes {
     pub(super) async fn refresh(self: &Arc<Self>, limit: Duration) -> Result<(), Error> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
-        let refresh = self.refreshes.under_way(|under_way| match under_way.get(&runtime) {
-            Some(refresh) if refresh.peek().is_none() => refresh.clone(),
-            _ => {
-                let refresh = self.clone().start_to_read_map();
-                under_way.insert(runtime, refresh.clone());
-                refresh
+        let refresh = {
+            let mut under_way = lock(&self.refreshes.0);
+            match under_way.get(&runtime) {
+                Some(refresh) if refresh.peek().is_none() => refresh.clone(),
+                _ => {
+                    let refresh = self.clone().start_to_read_map();
+                    under_way.insert(runtime, refresh.clone());
+                    refresh
+                }
             }
-        });
+        };
         match tokio::time::timeout(limit, refresh).await {
             Ok(done) => done,
             Err(elapsed) => {
@@ -74,7 +70,7 @@ impl Nodes {
     }
 
     async fn read_map(self: Arc<Self>) -> Result<(), Error> {
-        let suspects = self.state().suspects.clone();
+        let suspects = lock(&self.state).suspects.clone();
         let asked = self.candidates().into_iter().map(|node| self.ask(node));
         let map = first_success(asked, HEDGE, |_, last| last).await;
         let map =

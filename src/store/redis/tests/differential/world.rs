@@ -499,7 +499,7 @@ impl<'a> World<'a> {
         if let Some(done) = done.filter(|done| !only_look && done.debt < 1 << 37) {
             let look = RepairCall { only_look: true, ..call };
             let again = self.both(&keys, look)?.expect("it was just done");
-            let left = [again.debt, again.endless, again.excess, again.ahead];
+            let left = [again.debt, again.endless_keys, again.excess, again.dated_ahead];
             prop_assert_eq!(left, [0; 4], "after {:?}", done);
             let expired = again.before.map(|before| before + again.expired as i64);
             prop_assert!(expired.is_none_or(|value| value == again.after), "{:?}", again);
