@@ -268,7 +268,8 @@ impl Grant {
     /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
     /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be tried
     /// again. If the outcome is unknown, the permits count as given back, and are available again at the
-    /// latest an interval after they were granted.
+    /// latest an interval after they were granted. Of a group, the outcome is also unknown if only some limiters got
+    /// theirs back; [`refund_all`](Grant::refund_all) gives back the rest.
     ///
     /// # Cancel safety
     ///
@@ -425,7 +426,7 @@ impl Grant {
     /// Gives back these permits to the limiters of a group; returns how many came back to each of them at least.
     async fn refund_members(&mut self, back: MemberCosts) -> Result<u64, Error> {
         let deadline = self.deadline;
-        let (credited, _, failed) = self
+        let (credited, undone, failed) = self
             .change_members(back, |at, it| {
                 let (engine, entry) = (it.engine.clone(), it.entry.clone());
                 let (permits, is_unlimited) = (u64::from(back[at]), it.is_unlimited());
@@ -438,9 +439,16 @@ impl Grant {
                 (permits > 0).then_some(refund)
             })
             .await;
+        let calls = back.iter().filter(|permits| **permits > 0).count();
         match failed {
-            Some(failure) => Err(self.error(Operation::Refund, failure)),
             None => Ok(credited.into_iter().min().unwrap_or(0)),
+            Some(failure) if undone.count_ones() as usize == calls => {
+                Err(self.error(Operation::Refund, failure))
+            }
+            // Tried again, the same refund would take twice from those whose permits came back.
+            Some(failure) => {
+                Err(self.error(Operation::Refund, failure.with_execution(Execution::Unknown)))
+            }
         }
     }
 
