@@ -66,7 +66,7 @@ async fn what_is_held_is_shown_and_nothing_is_wrong() {
 async fn the_busiest_are_shown() {
     let server = Server::start().await;
     let tool = Tool::on(&server);
-    let (soon, later) = (now_ms() + 100_500, (now_ms() + 3_600_000).to_string());
+    let (soon, later) = (now_ms() + 100_500, (now_ms() + 3_630_000).to_string());
     set(&server, "uploads", "3").await;
     add(&server, "uploads", &["1700000000000", &soon.to_string()]).await;
     set(&server, "jobs", "0").await;
@@ -94,7 +94,7 @@ async fn the_busiest_are_shown() {
 async fn damage_is_found() {
     let server = Server::start().await;
     let tool = Tool::on(&server);
-    let later = (now_ms() + 3_600_000).to_string();
+    let later = (now_ms() + 3_630_000).to_string();
     for value in ["1e+17", "100000000000000000", "1.5", "abc"] {
         set(&server, "unreadable", value).await;
         assert_eq!(found(&tool, "unreadable", &[]).await, ["unreadable"], "{value}");
