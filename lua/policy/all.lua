@@ -55,6 +55,7 @@ for k = 1, #limits[1].requests, 15 do
       end
       exceeds = exceeds or it.p > it.limit
     end
+    fit = exceeds and 0 or fit
     for i = 1, fit > 0 and #limits or 0 do
       local it = limits[i]
       if not is_replay then
