@@ -1,6 +1,7 @@
 //! Errors, and whether the failed call was carried out.
 
 mod message;
+pub(crate) use message::NO_PARAMETERS;
 mod operation;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use crate::options::{LimiterOptions, OnOutage};
 use crate::queue::MaxWait;
 use crate::store::{
     ExpireCondition, PermitId, PersistCall, RemainingTime, RenewCall, Returned, SemaphoreCounts,
-    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
+    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, refusal,
 };
 
 /// The most permits of a semaphore: Java counts them in 32 bits.
@@ -527,9 +527,7 @@ impl Semaphore {
         self.limiter.engine().permits_came_back_here();
         match answer.first() {
             Some(Returned::Gone) if count > 0 => {
-                let execution = crate::error::Execution::Executed;
-                let error = Error::new(ErrorKind::NotInitialized, execution);
-                Err(self.limiter.error(Operation::Release, error))
+                Err(self.limiter.error(Operation::Release, refusal::no_semaphore()))
             }
             _ => Ok(()),
         }

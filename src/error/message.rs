@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::{ErrorKind, Execution, Inner, Operation};
 
+/// What is missing of a limiter with a policy whose parameters are to be stored, and are not.
+pub(crate) const NO_PARAMETERS: &str = "no parameters are stored";
+
 impl fmt::Display for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = self.whose();
@@ -72,9 +75,9 @@ impl Inner {
                 )
             }
             ErrorKind::QueueFull { limit } => {
-                format!(
-                    "{limit} calls wait for this {whose} already, the most that its options allow"
-                )
+                let calls =
+                    if limit == 1 { "1 call waits" } else { &format!("{limit} calls wait") };
+                format!("{calls} for this {whose} already, the most that its options allow")
             }
             ErrorKind::WrongType => {
                 format!("one of the {whose}'s keys holds a value of another type{after_colon}")
@@ -104,11 +107,13 @@ impl Inner {
 
     fn advice(&self) -> Option<String> {
         match self.kind {
-            // The detail says so where it is something else.
-            ErrorKind::NotInitialized
-                if self.operation != Some(Operation::Rename)
-                    && !self.detail.as_ref().is_some_and(|detail| detail.contains("call `")) =>
-            {
+            ErrorKind::NotInitialized if self.is_semaphore => Some(
+                "call `try_set_permits`, or name them with `SemaphoreOptions::permits`".to_owned(),
+            ),
+            ErrorKind::NotInitialized if self.detail.as_deref() == Some(NO_PARAMETERS) => {
+                Some("call `set_policy`".to_owned())
+            }
+            ErrorKind::NotInitialized if self.operation != Some(Operation::Rename) => {
                 Some("call `try_set_rate`, or give the handle a rate with `with_rate`".to_owned())
             }
             ErrorKind::ExceedsRate { rate, .. } => {

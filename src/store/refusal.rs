@@ -1,6 +1,6 @@
 //! Errors of both stores for a limiter whose state forbids a call. Nothing has been written then.
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::{Error, ErrorKind, Execution, NO_PARAMETERS};
 use crate::wire::{FIELDS, KEEP_ALIVE, TYPE};
 
 /// The error of a call that was executed.
@@ -49,15 +49,12 @@ pub(crate) fn unreadable_state(field: &str, text: Option<&str>) -> Error {
 
 /// The error of a limiter with a policy whose parameters are to be stored, and are not.
 pub(crate) fn no_parameters() -> Error {
-    executed(ErrorKind::NotInitialized, "no parameters are stored: call `set_policy`")
+    executed(ErrorKind::NotInitialized, NO_PARAMETERS)
 }
 
 /// The error of a semaphore that does not exist.
 pub(crate) fn no_semaphore() -> Error {
-    executed(
-        ErrorKind::NotInitialized,
-        "there is no semaphore: call `try_set_permits`, or name them with `SemaphoreOptions::permits`",
-    )
+    Error::new(ErrorKind::NotInitialized, Execution::Executed)
 }
 
 /// The error of a call of a plain semaphore where permits of the other kind are out.

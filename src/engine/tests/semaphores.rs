@@ -209,7 +209,7 @@ async fn errors_speak_of_a_semaphore() {
             "acquire of semaphore \"s\": 1 permit of a semaphore that has 0: must be at most as many",
         ),
         (semaphore.acquire(0).await.unwrap_err(), "acquire of semaphore \"s\": "),
-        (full.acquire(1).await.unwrap_err(), "1 calls wait for this semaphore already"),
+        (full.acquire(1).await.unwrap_err(), "1 call waits for this semaphore already"),
         (plain.acquire(1).await.unwrap_err(), "acquire of semaphore \"s\": the permits of this"),
         (
             client.concurrency("l").unwrap().acquire(1).await.unwrap_err(),
