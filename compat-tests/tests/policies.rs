@@ -38,6 +38,22 @@ async fn settles_at(limiter: &RateLimiter, held: impl Fn() -> (u64, u64)) {
     }
 }
 
+#[tokio::test]
+async fn what_needs_redissons_log_is_refused_before_anything_is_sent() {
+    let client = Client::builder().connect_lazy("redis://127.0.0.1:1").unwrap();
+    let bucket = Policy::bucket(5, 5, HOUR).unwrap();
+    let limiter = client.limiter_of("api", bucket).unwrap();
+    let refused = |error: Option<Error>| {
+        let error = error.expect("an error");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("with the policy `bucket`"), "{error}");
+    };
+    refused(limiter.pause_for(SECOND).await.err());
+    refused(limiter.resume().await.err());
+    refused(limiter.release(1).await.err());
+    refused(limiter.with_headroom(Fraction::one_of(5)).err());
+}
+
 /// A call of a limiter, or of a group that takes as much from each of its limiters.
 type TryAcquire =
     Box<dyn Fn(u64, Duration) -> BoxFuture<'static, Result<Decision, Error>> + Send + Sync>;
