@@ -38,6 +38,49 @@ async fn settles_at(limiter: &RateLimiter, held: impl Fn() -> (u64, u64)) {
     }
 }
 
+#[test]
+fn what_a_call_was_granted_whose_runtime_ends_comes_back_from_another() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let server = second.block_on(Server::start());
+    let client = second.block_on(client(&server.url()));
+    let window = Policy::fixed_window(PLENTY, DECADE).unwrap();
+    let [api, one, other] = ["api", "{g}:one", "{g}:other"]
+        .map(|name| client.limiter_of(name, window.clone()).unwrap());
+    let group = client.all_of([&one, &other]).unwrap();
+    first.block_on(async {
+        assert!(api.try_acquire_now(1).await.unwrap().is_granted());
+        assert!(group.try_acquire_now(1).await.unwrap().is_granted());
+        server.pause();
+        let both = async { tokio::join!(api.try_acquire_now(7), group.try_acquire_now(7)) };
+        assert!(tokio::time::timeout(SECOND / 10, both).await.is_err());
+    });
+    drop(first);
+    server.resume();
+    second.block_on(async {
+        for limiter in [&api, &one, &other] {
+            settles_at(limiter, || (1, 1)).await;
+        }
+        client.close().await;
+    });
+}
+
+#[tokio::test]
+async fn what_needs_redissons_log_is_refused_before_anything_is_sent() {
+    let client = Client::builder().connect_lazy("redis://127.0.0.1:1").unwrap();
+    let bucket = Policy::bucket(5, 5, HOUR).unwrap();
+    let limiter = client.limiter_of("api", bucket).unwrap();
+    let refused = |error: Option<Error>| {
+        let error = error.expect("an error");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("with the policy `bucket`"), "{error}");
+    };
+    refused(limiter.pause_for(SECOND).await.err());
+    refused(limiter.resume().await.err());
+    refused(limiter.release(1).await.err());
+    refused(limiter.with_headroom(Fraction::one_of(5)).err());
+}
+
 /// A call of a limiter, or of a group that takes as much from each of its limiters.
 type TryAcquire =
     Box<dyn Fn(u64, Duration) -> BoxFuture<'static, Result<Decision, Error>> + Send + Sync>;

@@ -11,6 +11,8 @@ use crate::store::{PolicyPeek, PolicyPeekCall};
 pub struct StoredPolicy {
     /// The parameters in force.
     pub policy: Policy,
+    /// The limit or the capacity: the most permits at once.
+    pub limit: u64,
     /// The permits that are available now; for a queue, all or none.
     pub available: u64,
 }
@@ -32,7 +34,8 @@ impl Client {
             let call = PolicyPeekCall { policy, is_stored: true, at, permits: 0 };
             match limiter.call(Operation::Inspect, call).await {
                 Ok(PolicyPeek { parameters, available, .. }) => {
-                    found.push(StoredPolicy { policy: parameters, available });
+                    let limit = parameters.limit();
+                    found.push(StoredPolicy { policy: parameters, limit, available });
                 }
                 Err(error) if error.kind() == ErrorKind::NotInitialized => {}
                 Err(error) => return Err(error),

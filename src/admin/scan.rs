@@ -8,12 +8,13 @@ use crate::client::Client;
 use crate::client::builder::is_uuid;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
+use crate::policy::Policy;
 use crate::store::{ScanCall, Store};
 use crate::wire::keys::KeyParts;
 
 impl Client {
     /// Walks over all keys of the servers with `SCAN` (all masters of a cluster) to find limiters by the
-    /// names of their values and logs. Each step looks at about `count` keys, which takes a server about a
+    /// names of their values and logs, or of the key of a [`Policy`]. Each step looks at about `count` keys, which takes a server about a
     /// microsecond each; pause between steps to keep the load low. Nothing is sent yet.
     ///
     /// Only its name says that a key belongs to a limiter: another program may have a key `{cart:5}:value`.
@@ -71,7 +72,9 @@ pub struct FoundKey {
     /// The limiter's name, without the client's prefix. Limiters called `api` and `{api}` have the same value
     /// and log; for both this is `api`.
     pub limiter: String,
-    /// Whether the key is the log; otherwise it is the value.
+    /// Whether the key is that of a [`Policy`]: see [`Client::policies_of`].
+    pub is_policy: bool,
+    /// Whether the key is the log; otherwise it is the value, or a policy's.
     pub is_log: bool,
     /// In the mode [`Mode::PerClient`](crate::Mode::PerClient), the id of the client that owns the budget.
     pub client_id: Option<String>,
@@ -135,13 +138,23 @@ impl LimiterScan {
 }
 
 fn found_key(key: &str, prefix: &str) -> Option<FoundKey> {
-    let KeyParts { full_name, is_log, client_id } = KeyParts::of(key)?;
+    let of_policy = || {
+        let (base, word) = key.rsplit_once(':')?;
+        let is_word = Policy::one_of_each().iter().any(|policy| policy.word() == word);
+        is_word.then(|| KeyParts::of_base(base, false, None)).flatten()
+    };
+    let (parts, is_policy) = match KeyParts::of(key) {
+        Some(parts) => (parts, false),
+        None => (of_policy()?, true),
+    };
+    let KeyParts { full_name, is_log, client_id } = parts;
     // Redisson clients have UUIDs as ids: another program's `{api}:value:draft` is not a budget.
     if !client_id.is_none_or(is_uuid) {
         return None;
     }
     let limiter = full_name.strip_prefix(prefix).filter(|name| !name.is_empty())?;
-    Some(FoundKey { limiter: limiter.to_owned(), is_log, client_id: client_id.map(str::to_owned) })
+    let client_id = client_id.map(str::to_owned);
+    Some(FoundKey { limiter: limiter.to_owned(), is_policy, is_log, client_id })
 }
 
 impl fmt::Debug for LimiterScan {

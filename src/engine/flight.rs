@@ -400,6 +400,7 @@ impl Drop for Flight {
         if !self.has_ended {
             self.observer.abandoned();
             self.give_back_unconfirmed();
+            self.give_back_elsewhere();
             // Dropped unanswered, the callers start over.
             drop(self.abandoned());
         }

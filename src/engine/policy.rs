@@ -15,6 +15,7 @@ use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
 use super::retry::{UntilDeadline, retry};
+use super::tasks::Tasks;
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
 use crate::policy::{Mark, Policy};
@@ -152,6 +153,33 @@ impl Flight {
             if !self.call.groups.is_empty() {
                 calls.has_given_back = false;
             }
+        }
+    }
+}
+
+impl Flight {
+    /// The call is dropped with its runtime, and so is its lane: no later call of the lane gives back what this one may
+    /// have been granted. The client's own thread does, because the current runtime starts no more tasks.
+    pub(super) fn give_back_elsewhere(&self) {
+        let engine = &self.callers.engine;
+        if engine.is_closed() {
+            return;
+        }
+        let members = engine.members.iter().map(|member| &member.engine);
+        for engine in members.chain([engine]) {
+            let Some(policy) = engine.policy.clone() else { continue };
+            let Ok(runtime) = engine.core.own_runtime() else { return };
+            let number = self.callers.lane.lock().calls.as_mut().map(Calls::begin);
+            let Some(number) = number else { return };
+            let (engine, busy) = (engine.clone(), Tasks::begin_in(&engine.core, runtime.id));
+            runtime.spawn(async move {
+                let _busy = busy;
+                let call = |lane| engine.policy_call(&policy, lane, Vec::new());
+                let deadline = instant_after(BACKGROUND_DEADLINE);
+                let _may_come_back = engine.permits_may_come_back();
+                let _ =
+                    engine.attempt_numbered(Operation::Refund, deadline, false, number, call).await;
+            });
         }
     }
 }

@@ -112,6 +112,11 @@ impl<'a> KeyParts<'a> {
                 }
             },
         };
+        Self::of_base(base, is_log, client_id)
+    }
+
+    /// The parts of a key that consists of `base`, a limiter's name with its hash tag, and a suffix.
+    pub(crate) fn of_base(base: &'a str, is_log: bool, client_id: Option<&'a str>) -> Option<Self> {
         let tag = base.strip_prefix('{').and_then(|base| base.strip_suffix('}'));
         let full_name = match tag {
             Some(name) if !name.is_empty() && !name.contains('{') => name,

@@ -4,6 +4,7 @@
 mod ledger;
 mod mix;
 mod pages;
+mod policies;
 mod scrape;
 mod semaphores;
 mod traces;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
+use redisson_rate_limiter::admin::StoredPolicy;
 use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, Rate, RateLimiter};
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use crate::Session;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::findings::{Finding, FindingKind, Fix, Orphans, answered, examine};
-use crate::found::{View, clients_of, look_at, walk, with_each};
+use crate::found::{View, clients_of, look_at, policies_of, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::semaphore;
@@ -34,15 +35,15 @@ struct Patient {
 
 pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
-    let (names, unreadable) = match args.all {
+    let (names, with_policies, unreadable) = match args.all {
         true => {
             let found = walk(session, None, &args.scan).await?;
-            (found.limiters.into_iter().collect(), found.unreadable)
+            (found.limiters.into_iter().collect(), found.with_policies, found.unreadable)
         }
-        false => (named(session, args).await?, 0),
+        false => (named(session, args).await?, BTreeSet::new(), 0),
     };
     let looks = with_each(names, out, "examining", async |(name, clients)| {
-        match look(client, name, clients, args).await {
+        match look(client, name, clients, &with_policies, args).await {
             // A wrong name must not keep the others from being examined.
             Err(failure) if failure.exit() == Exit::NoLimiter => Ok(Err(failure)),
             looked => looked.map(Ok),
@@ -113,6 +114,7 @@ async fn look(
     client: &Client,
     name: String,
     clients: BTreeSet<String>,
+    with_policies: &BTreeSet<String>,
     args: &DoctorArgs,
 ) -> Result<Option<Patient>, Failure> {
     if args.semaphore {
@@ -136,7 +138,11 @@ async fn look(
         },
         false => View::of(limiter, &clients, ENTRIES).await?,
     };
-    if view.is_missing() && !args.all && client.policies_of(&name).await?.is_empty() {
+    let policies = match args.all {
+        true => policies_of(client, &name, with_policies).await?,
+        false => client.policies_of(&name).await?,
+    };
+    if view.is_missing() && !args.all && policies.is_empty() {
         return Err(Failure::NoLimiter(name));
     }
     // If the user may not look for the sibling, nothing is removed: see `examine`.
@@ -147,9 +153,7 @@ async fn look(
         return Err(Failure::KeysOfAnother { name, sibling });
     }
     let mut findings = examine(&view, orphans(args)).await?;
-    if !args.all {
-        findings.extend(several_policies(client, &view).await?);
-    }
+    findings.extend(several_policies(&policies, &view));
     let skews = view.views.iter().filter_map(|budget| budget.inspection.clock_skew);
     Ok(Some(Patient {
         name: view.name().to_owned(),
@@ -163,15 +167,14 @@ async fn look(
 }
 
 /// A finding if limiters of different rules have this name.
-async fn several_policies(client: &Client, view: &View) -> Result<Option<Finding>, Failure> {
-    let policies = client.policies_of(view.name()).await?;
+fn several_policies(policies: &[StoredPolicy], view: &View) -> Option<Finding> {
     let mut rules: Vec<String> = policies.iter().map(|it| it.policy.to_string()).collect();
     if view.hash().exists() {
         rules.insert(0, "Redisson's".to_owned());
     }
     let text = format!("{} limiters have this name: {}", rules.len(), rules.join("; "));
     let advice = "follow one policy by one name";
-    Ok((rules.len() > 1).then(|| Finding::unfixable(FindingKind::Policies, text, advice)))
+    (rules.len() > 1).then(|| Finding::unfixable(FindingKind::Policies, text, advice))
 }
 
 fn orphans(args: &DoctorArgs) -> Orphans {

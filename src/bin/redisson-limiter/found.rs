@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt;
-use redisson_rate_limiter::admin::{Budget, Inspection, StoredKey};
+use redisson_rate_limiter::admin::{Budget, Inspection, StoredKey, StoredPolicy};
 use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter};
 
 use crate::Session;
@@ -20,6 +20,8 @@ const TOGETHER: usize = 32;
 #[derive(Debug, Default)]
 pub struct FoundLimiters {
     pub limiters: BTreeMap<String, BTreeSet<String>>,
+    /// Those of these names that have the key of a policy.
+    pub with_policies: BTreeSet<String>,
     /// The number of keys left out because their names are not UTF-8.
     pub unreadable: u64,
 }
@@ -39,6 +41,9 @@ pub async fn walk(
             let is_wanted = only
                 .is_none_or(|name| name == key.limiter || name == format!("{{{}}}", key.limiter));
             if is_wanted {
+                if key.is_policy {
+                    found.with_policies.insert(key.limiter.clone());
+                }
                 found.limiters.entry(key.limiter).or_default().extend(key.client_id);
             }
         }
@@ -99,6 +104,24 @@ pub async fn look_at(
         }
         // With the prefix `p:` no name stands for `{p:api}`.
         Some(_) => Ok(None),
+    }
+}
+
+/// The limiters of this name that follow a policy, if the walk has found a key of one: none if such a key cannot
+/// be read, because it may be another program's.
+pub async fn policies_of(
+    client: &Client,
+    name: &str,
+    with_policies: &BTreeSet<String>,
+) -> Result<Vec<StoredPolicy>, Failure> {
+    if !with_policies.contains(name) {
+        return Ok(Vec::new());
+    }
+    match client.policies_of(name).await {
+        Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::CorruptState) => {
+            Ok(Vec::new())
+        }
+        policies => Ok(policies?),
     }
 }
 

@@ -35,8 +35,6 @@ pub fn limiter(
     memory: Option<u64>,
     policies: &[StoredPolicy],
 ) -> Value {
-    let policy =
-        |it: &StoredPolicy| json!({"policy": it.policy.to_string(), "available": it.available});
     let inspection = view.inspection();
     let hash = view.hash();
     let field = |read: fn(&redisson_rate_limiter::admin::StoredRate) -> &Option<String>| {
@@ -60,9 +58,15 @@ pub fn limiter(
             "type": field(|hash| &hash.mode),
             "keepAliveTime": field(|hash| &hash.keep_alive),
         })),
-        "policies": policies.iter().map(policy).collect::<Vec<_>>(),
+        "policies": self::policies(policies),
         "budgets": view.views.iter().map(|budget| of_budget(view, budget)).collect::<Vec<_>>(),
     })
+}
+
+pub fn policies(policies: &[StoredPolicy]) -> Value {
+    let policy =
+        |it: &StoredPolicy| json!({"policy": it.policy.to_string(), "available": it.available});
+    policies.iter().map(policy).collect()
 }
 
 pub fn rate(rate: Rate) -> Value {

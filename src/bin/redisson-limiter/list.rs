@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use redisson_rate_limiter::admin::StoredPolicy;
 use redisson_rate_limiter::{Client, Rate};
 use serde_json::{Value, json};
 
 use crate::Session;
 use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{look_at, walk, with_each};
+use crate::found::{look_at, policies_of, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{count, quoted};
@@ -21,14 +22,20 @@ struct ListRow {
     rate: Result<Option<Rate>, String>,
     /// The number of clients that have a budget of their own.
     clients: usize,
+    /// The limiters of the name that follow a policy.
+    policies: Vec<StoredPolicy>,
+    /// There is one of these, and none of Redisson's.
+    has_policies_only: bool,
 }
 
 pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
-    let found = walk(session, None, &args.scan).await?.limiters.into_iter().collect();
-    let rows = with_each(found, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
-        row_of(client, name, clients.len()).await
-    });
+    let found = walk(session, None, &args.scan).await?;
+    let (limiters, with_policies) = (found.limiters.into_iter().collect(), &found.with_policies);
+    let rows =
+        with_each(limiters, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
+            row_of(client, name, clients.len(), with_policies).await
+        });
     let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
@@ -36,14 +43,27 @@ pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure
     Ok(Exit::Done)
 }
 
-async fn row_of(client: &Client, name: String, clients: usize) -> Result<Option<ListRow>, Failure> {
+async fn row_of(
+    client: &Client,
+    name: String,
+    clients: usize,
+    with_policies: &BTreeSet<String>,
+) -> Result<Option<ListRow>, Failure> {
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
         // This happens on a cluster; doctor explains it.
-        Err(error) => return Ok(Some(ListRow { name, rate: Err(error.to_string()), clients })),
+        Err(error) => {
+            let (rate, policies) = (Err(error.to_string()), Vec::new());
+            return Ok(Some(ListRow { name, rate, clients, policies, has_policies_only: false }));
+        }
     };
-    let view = look_at(client, limiter, &BTreeSet::new(), 0).await?;
-    Ok(view.map(|view| ListRow { name: view.name().to_owned(), rate: view.rate(), clients }))
+    let Some(view) = look_at(client, limiter, &BTreeSet::new(), 0).await? else { return Ok(None) };
+    let policies = policies_of(client, &name, with_policies).await?;
+    let has_policies_only = view.is_missing() && clients == 0 && with_policies.contains(&name);
+    let (name, rate) = (view.name().to_owned(), view.rate());
+    let row = ListRow { name, rate, clients, policies, has_policies_only };
+    // Between the walk and the look, the key of its policy may have expired.
+    Ok((!row.has_policies_only || !row.policies.is_empty()).then_some(row))
 }
 
 fn shown(rows: &[ListRow], out: &Out) -> String {
@@ -60,7 +80,13 @@ fn shown(rows: &[ListRow], out: &Out) -> String {
             Ok(None) => out.paint(Tone::Doubtful, "no limiter any more: see doctor"),
             Err(_) => out.paint(Tone::Bad, "cannot be read: see doctor"),
         };
-        let _ = writeln!(text, "{:<width$}  {rate}", quoted(&row.name));
+        let name = quoted(&row.name);
+        if !row.has_policies_only {
+            let _ = writeln!(text, "{name:<width$}  {rate}");
+        }
+        for StoredPolicy { policy, .. } in &row.policies {
+            let _ = writeln!(text, "{name:<width$}  {policy}");
+        }
     }
     let _ = writeln!(text, "{} with a value or a log", count(rows.len() as u64, "limiter"));
     text
@@ -73,6 +99,7 @@ fn as_json(rows: &[ListRow]) -> Value {
             "rate": row.rate.as_ref().ok().copied().flatten().map(json::rate),
             "problem": row.rate.as_ref().err(),
             "clients": row.clients,
+            "policies": json::policies(&row.policies),
         })
     };
     let limiters: Vec<Value> = rows.iter().map(row).collect();

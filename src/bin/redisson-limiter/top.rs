@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::Session;
 use crate::args::TopArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, look_at, walk, with_each};
+use crate::found::{BudgetView, look_at, policies_of, walk, with_each};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
 use crate::text::{bar, quoted};
@@ -23,48 +23,75 @@ struct TopRow {
     name: String,
     client_id: Option<String>,
     rate: String,
-    sample: Sample,
+    /// `None` if that is unknown.
+    free: Option<u64>,
+    permits: u64,
+    /// `None` for a policy, which does not keep when permits were granted.
+    granted_per_second: Option<f64>,
 }
 
 pub async fn run(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
     let found = walk(session, None, &args.scan).await?;
     let total = found.limiters.len();
-    let found = found.limiters.into_iter().collect();
-    let rows = with_each(found, out, "looking", async |(name, clients)| {
-        rows_of(client, &name, &clients).await
+    let (limiters, with_policies) = (found.limiters.into_iter().collect(), &found.with_policies);
+    let rows = with_each(limiters, out, "looking", async |(name, clients)| {
+        rows_of(client, &name, &clients, with_policies).await
     });
     let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
-        let (a, b) = (a.sample.granted_per_second, b.sample.granted_per_second);
-        b.total_cmp(&a)
+        let known = |row: &TopRow| row.granted_per_second.unwrap_or(-1.0);
+        known(b).total_cmp(&known(a)).then_with(|| b.used_part().total_cmp(&a.used_part()))
     });
     rows.truncate(args.limit);
     out.show(args.json, || as_json(&rows, total), || shown(&rows, total, out))?;
     Ok(Exit::Done)
 }
 
-/// A row for each budget.
+impl TopRow {
+    fn used(&self) -> u64 {
+        self.permits.saturating_sub(self.free.unwrap_or(self.permits))
+    }
+
+    fn used_part(&self) -> f64 {
+        self.used() as f64 / self.permits.max(1) as f64
+    }
+}
+
+/// A row for each budget, and for each policy of the name.
 async fn rows_of(
     client: &Client,
     name: &str,
     clients: &BTreeSet<String>,
+    with_policies: &BTreeSet<String>,
 ) -> Result<Vec<TopRow>, Failure> {
     // A name that no client can use on a cluster; doctor explains it.
     let Ok(limiter) = client.limiter(name) else { return Ok(Vec::new()) };
     let Some(view) = look_at(client, limiter, clients, ENTRIES).await? else {
         return Ok(Vec::new());
     };
-    let Ok(Some(rate)) = view.rate() else { return Ok(Vec::new()) };
+    let policies = policies_of(client, name, with_policies).await?;
+    let policies = policies.into_iter().map(|it| TopRow {
+        name: view.name().to_owned(),
+        client_id: None,
+        rate: it.policy.to_string(),
+        free: Some(it.available),
+        permits: it.limit,
+        granted_per_second: None,
+    });
     let row = |budget: &BudgetView| {
+        let Sample { free, rate, granted_per_second, .. } =
+            Sample::of(&budget.inspection, Duration::MAX)?;
         Some(TopRow {
             name: view.name().to_owned(),
             client_id: budget.client_id.clone(),
-            rate: rate.to_string(),
-            sample: Sample::of(&budget.inspection, Duration::MAX)?,
+            rate: view.rate().ok()??.to_string(),
+            free,
+            permits: rate,
+            granted_per_second: Some(granted_per_second),
         })
     };
-    Ok(view.views.iter().filter_map(row).collect())
+    Ok(view.views.iter().filter_map(row).chain(policies).collect())
 }
 
 fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
@@ -80,14 +107,13 @@ fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
     let mut text = out.paint(Tone::Quiet, heading);
     text.push('\n');
     for row in rows {
-        let Sample { free, rate, granted_per_second, .. } = row.sample;
-        let used = rate.saturating_sub(free.unwrap_or(rate));
-        let percent = (used as f64 * 100.0 / rate.max(1) as f64).round();
+        let percent = (row.used_part() * 100.0).round();
+        let granted = row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
         let line = format!(
-            "{:<names$}  {:<rates$}  {granted_per_second:>10.1}  {percent:>3} % {}",
+            "{:<names$}  {:<rates$}  {granted:>10}  {percent:>3} % {}",
             title(row),
             row.rate,
-            out.paint(Tone::Good, bar(used, rate, 20)),
+            out.paint(Tone::Good, bar(row.used(), row.permits, 20)),
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -105,9 +131,9 @@ fn as_json(rows: &[TopRow], total: usize) -> serde_json::Value {
                 "limiter": row.name,
                 "client_id": row.client_id,
                 "rate": row.rate,
-                "granted_per_second": row.sample.granted_per_second,
-                "available": row.sample.free,
-                "permits": row.sample.rate,
+                "granted_per_second": row.granted_per_second,
+                "available": row.free,
+                "permits": row.permits,
             })
         })
         .collect();

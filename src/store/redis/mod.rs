@@ -132,8 +132,9 @@ impl RedisStore {
     }
 
     pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
-        // Matches all values and logs, and little else, so that fewer keys are sent.
-        const PATTERN: &str = "*:[vp][ae]*";
+        // Matches all values, logs and keys of policies, and little else, so that fewer keys are sent: a brace, and
+        // the first two letters of a suffix.
+        const PATTERN: &str = "*{*:[abcfipqrsv][aeilnou]*";
         let command = ServerCommand::plain("SCAN", &[])
             .arg(call.cursor)
             .arg(&["MATCH", PATTERN, "COUNT"])
