@@ -1,11 +1,13 @@
 package compat.peer;
 
+import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
 
+import org.redisson.api.RExpirable;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
@@ -24,14 +26,27 @@ final class Semaphores {
         "semAcquire", Semaphores::acquire,
         "semTryAcquire", Semaphores::tryAcquire,
         "semRelease", (s, c) -> s.releaseAsync(permits(c)),
-        "semAvailable", (s, c) -> s.availablePermitsAsync());
+        "semAvailable", (s, c) -> s.availablePermitsAsync(),
+        "semAddPermits", (s, c) -> s.addPermitsAsync((int) c.number("permits")),
+        "semDrain", (s, c) -> s.drainPermitsAsync());
 
+    /** Since 3.19.1 there are also the number of all permits, and of those that are out. */
     private static final Map<String, Expirable> EXPIRABLE = Map.of(
         "pxsTrySetPermits", (s, c) -> s.trySetPermitsAsync(permits(c)),
         "pxsTryAcquire", Semaphores::tryAcquire,
         "pxsRelease", (s, c) -> s.tryReleaseAsync(c.text("permit")),
         "pxsAvailable", (s, c) -> s.availablePermitsAsync(),
-        "pxsUpdateLease", (s, c) -> s.updateLeaseTimeAsync(c.text("permit"), leaseMs(c), TimeUnit.MILLISECONDS));
+        "pxsUpdateLease", (s, c) -> s.updateLeaseTimeAsync(c.text("permit"), leaseMs(c), TimeUnit.MILLISECONDS),
+        "pxsAddPermits", (s, c) -> s.addPermitsAsync((int) c.number("permits")),
+        "pxsSetPermits", (s, c) -> since3191(s, "setPermitsAsync", (int) c.number("permits")),
+        "pxsAcquired", (s, c) -> since3191(s, "acquiredPermitsAsync"),
+        "pxsPermits", (s, c) -> since3191(s, "getPermitsAsync"));
+
+    /** Of both kinds, after the prefix. */
+    private static final Map<String, Lifetime> LIFETIME = Map.of(
+        "Delete", (o, c) -> o.deleteAsync(),
+        "Expire", (o, c) -> o.expireAsync(Duration.ofMillis(c.number("ttlMs"))),
+        "ClearExpire", (o, c) -> o.clearExpireAsync());
 
     private Semaphores() {
     }
@@ -44,8 +59,19 @@ final class Semaphores {
         CompletionStage<?> start(RPermitExpirableSemaphore semaphore, Call call);
     }
 
+    private interface Lifetime {
+        CompletionStage<?> start(RExpirable object, Call call);
+    }
+
     /** Starts an operation on a semaphore; null if the call is none. */
     static CompletableFuture<?> start(RedissonClient client, Call call) {
+        boolean isPlain = call.op().startsWith("sem");
+        Lifetime lifetime = isPlain || call.op().startsWith("pxs") ? LIFETIME.get(call.op().substring(3)) : null;
+        if (lifetime != null) {
+            String name = call.text("name");
+            RExpirable object = isPlain ? client.getSemaphore(name) : client.getPermitExpirableSemaphore(name);
+            return lifetime.start(object, call).toCompletableFuture();
+        }
         if (PLAIN.containsKey(call.op())) {
             RSemaphore semaphore = client.getSemaphore(call.text("name"));
             return PLAIN.get(call.op()).start(semaphore, call).toCompletableFuture();
@@ -115,6 +141,12 @@ final class Semaphores {
         thread.setDaemon(true);
         thread.start();
         return result;
+    }
+
+    private static CompletionStage<?> since3191(RPermitExpirableSemaphore semaphore, String name, Integer... args) {
+        Class<?>[] types = args.length == 0 ? new Class<?>[0] : new Class<?>[] {int.class};
+        return (CompletionStage<?>) Releases.invoke(
+            Releases.method(RPermitExpirableSemaphore.class, name, types), semaphore, (Object[]) args);
     }
 
     private static int permits(Call call) {
