@@ -119,15 +119,16 @@ struct State {
 impl State {
     async fn of(name: &str, connection: &mut MultiplexedConnection) -> State {
         let out = out(name);
-        let (value, ends, first, second): (Option<i64>, Vec<(Vec<u8>, f64)>, i64, i64) =
-            redis::pipe()
-                .get(name)
-                .zrange_withscores(&out, 0, -1)
-                .pttl(name)
-                .pttl(&out)
-                .query_async(connection)
-                .await
-                .expect("the keys");
+        let ends: Vec<(Vec<u8>, f64)>;
+        let (value, first, second): (Option<i64>, i64, i64);
+        (value, ends, first, second) = redis::pipe()
+            .get(name)
+            .zrange_withscores(&out, 0, -1)
+            .pttl(name)
+            .pttl(&out)
+            .query_async(connection)
+            .await
+            .expect("the keys");
         for (id, end) in &ends {
             assert!(id.len() == 16 && end.fract() == 0.0, "{id:?} {end}");
         }
