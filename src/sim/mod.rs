@@ -31,6 +31,7 @@ mod callers;
 mod check;
 mod history;
 mod network;
+mod numbered;
 mod random;
 mod scenario;
 mod semaphore;

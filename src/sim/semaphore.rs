@@ -1,4 +1,4 @@
-//! Semaphores with leases: their holders, and what judges them.
+//! Semaphores of both kinds: their holders, and what judges them.
 //!
 //! - Never more permits are held than there are. Those of a killed process are held until their leases end; those
 //!   that a crash has made the server forget do not count.
@@ -8,8 +8,8 @@
 //! - Calls of one process are served in the order of their arrival.
 //! - No call waits beside free permits for longer than the beat of a second.
 //!
-//! Plain semaphores are not simulated: their calls count once by the records of lanes, which the in-process store does
-//! not have.
+//! No process is killed that uses a plain semaphore, and its server forgets nothing: what is lost with them does not
+//! come back. Its permits have no ids, and are never lost.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -86,6 +86,9 @@ pub(super) fn open(client: &Client, plan: &ClientPlan, permits: u64) -> Option<S
     let (lease_ms, renews) = plan.permits?;
     let (options, lease) =
         (SemaphoreOptions::new().permits(permits), Duration::from_millis(lease_ms));
+    if plan.is_plain {
+        return Some(client.semaphore_with(NAME, options).unwrap());
+    }
     let options = if renews { options.lease(lease) } else { options.fixed_lease(lease) };
     Some(client.concurrency_with(NAME, options).unwrap())
 }
@@ -159,8 +162,13 @@ impl Holder {
         if call < last {
             self.history.violation(format!("call {last} was served before {call}"));
         }
-        let ids = permit.ids();
-        let ids = ids.iter().map(|id| PermitId::parse(id).unwrap().0.to_vec()).collect();
+        let ids = match self.plan.is_plain {
+            true => vec![Vec::new(); permit.permits() as usize],
+            false => {
+                let ids = permit.ids();
+                ids.iter().map(|id| PermitId::parse(id).unwrap().0.to_vec()).collect()
+            }
+        };
         let (permit, client) = (Arc::new(permit), self.line.0);
         let held = Held { client, ids, begun, permit: Arc::downgrade(&permit), ends: None };
         let ids = held.ids.clone();
@@ -170,7 +178,9 @@ impl Holder {
         let hold = Duration::from_millis(self.random.between(0..=hold_ms));
         if timeout(hold, permit.lost()).await.is_ok() {
             self.history.event(client, "permits", "lost", &call);
-            if renews && !self.history.may_lose(client, &ids, lease_ms, &self.server) {
+            if self.plan.is_plain
+                || renews && !self.history.may_lose(client, &ids, lease_ms, &self.server)
+            {
                 self.history.violation(format!("client {client} loses what call {call} took"));
             }
             sleep(Duration::from_millis(self.random.between(0..=200))).await;
@@ -334,8 +344,9 @@ pub(super) async fn check_all_free(
 }
 
 fn check_free(history: &History, server: &SimServer) {
-    let counts = server.counts();
-    if counts.available != counts.total {
-        history.violation(format!("all have gone, and {counts:?}"));
+    let (counts, permits) = (server.counts(), server.permits());
+    if counts.available != counts.total || permits.is_some_and(|all| all != counts.total) {
+        history
+            .violation(format!("all have gone, and of {permits:?} permits there are {counts:?}"));
     }
 }

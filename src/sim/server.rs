@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::EPOCH_MS;
 use super::history::History;
+use super::numbered::Numbered;
 use super::scenario::{Evicted, Lost, SimScenario};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -37,6 +38,8 @@ pub(super) struct SimServer {
     keeps_state: bool,
     /// It has a semaphore of this name, not a limiter.
     is_semaphore: bool,
+    is_plain: bool,
+    numbered: Numbered,
     state: Mutex<ServerState>,
 }
 
@@ -98,6 +101,8 @@ impl SimServer {
             history,
             keeps_state: scenario.keeps_state(),
             is_semaphore: scenario.is_semaphore(),
+            is_plain: scenario.is_plain(),
+            numbered: Numbered::default(),
             state: Mutex::default(),
         })
     }
@@ -127,7 +132,7 @@ impl SimServer {
             return Err(Away);
         }
         let before = (Effect::of::<C>() == Effect::Resets).then(|| self.live_permits());
-        let answer = self.store.run(keys, call);
+        let answer = self.numbered.run(&self.store, keys, call);
         self.history.show(|| self.content());
         if answer.is_ok() {
             self.note(keys, call);
@@ -333,10 +338,16 @@ impl SimServer {
         }
     }
 
-    /// Of a semaphore: each permit is free or out, always.
+    /// All permits of a semaphore, by what was asked for.
+    pub(super) fn permits(&self) -> Option<i64> {
+        self.state().permits
+    }
+
+    /// Of a semaphore: each permit is free or out, always. Those that are out of a plain one are counted by nobody.
     fn check_permits(&self) {
-        let (counts, permits) = (self.counts(), self.state().permits);
-        if permits.is_some() != counts.exists || permits.is_some_and(|all| all != counts.total) {
+        let (counts, permits) = (self.counts(), self.permits());
+        let is_right = |all| all == counts.total || self.is_plain && all >= counts.total;
+        if permits.is_some() != counts.exists || !permits.is_none_or(is_right) {
             self.history.violation(format!("there are {permits:?} permits, and {counts:?}"));
         }
         if let Some(permits) = permits {
