@@ -86,6 +86,23 @@ fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     assert_eq!(world.state().total(), Some(10_000));
 }
 
+/// They wrote ids as text.
+#[test]
+fn permits_of_redisson_before_3_17_come_back() {
+    let world = World::new();
+    world.set(Expirable, SetPermits::Try, 0);
+    let ids = [1, 2].map(|call| CallId([call; 12]).permit(0xab));
+    for (id, end) in ids.iter().zip([T0 + 30_000, T0]) {
+        let text = id.to_string();
+        let mut add = redis::cmd("ZADD");
+        add.arg(&*world.keys.value).arg(end).arg(text).exec(&mut world.server.raw()).unwrap();
+    }
+    let back = release(Expirable, ids.to_vec(), 0);
+    assert_eq!(world.on_server(&back).unwrap(), [Returned::InTime, Returned::Late]);
+    assert_eq!(world.on_the_server().value.as_deref(), Some("2"));
+    assert_eq!(world.on_server(&back).unwrap(), [Returned::Gone; 2]);
+}
+
 #[test]
 fn a_plain_call_is_refused_where_permits_have_leases() {
     let world = World::new();
