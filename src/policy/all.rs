@@ -3,7 +3,7 @@
 //!
 //! The twin of `lua/policy/all.lua`.
 
-use super::frame::{EXACT_WAITS, Limiter, Mark, Rules};
+use super::frame::{EXACT_WAITS, Limiter, Mark, Record, Rules};
 use crate::error::Error;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
@@ -20,7 +20,15 @@ pub(crate) trait Member {
     fn mark(&self) -> Mark;
     /// Whether each grant delays the next one, so that no more than one can be decided at once.
     fn is_queue(&self) -> bool;
-    fn write(&mut self, space: &mut Keyspace, keys: &Keys, share: &Share) -> Result<(), Error>;
+    /// What the call was granted if it was decided before.
+    fn replay(&self) -> Option<&Record>;
+    fn write(
+        &mut self,
+        space: &mut Keyspace,
+        keys: &Keys,
+        share: &Share,
+        is_empty: bool,
+    ) -> Result<(), Error>;
 }
 
 impl<R: Rules> Member for Limiter<R> {
@@ -52,8 +60,18 @@ impl<R: Rules> Member for Limiter<R> {
         R::IS_QUEUE
     }
 
-    fn write(&mut self, space: &mut Keyspace, keys: &Keys, share: &Share) -> Result<(), Error> {
-        self.write_taken(space, keys, share.granted, share.is_short)
+    fn replay(&self) -> Option<&Record> {
+        self.replay.as_ref()
+    }
+
+    fn write(
+        &mut self,
+        space: &mut Keyspace,
+        keys: &Keys,
+        share: &Share,
+        is_empty: bool,
+    ) -> Result<(), Error> {
+        self.write_taken(space, keys, share.granted, share.is_short, is_empty)
     }
 }
 
@@ -67,37 +85,49 @@ pub(crate) struct Share {
     is_short: bool,
 }
 
-/// Decides the requests; `groups` has those of each limiter.
+/// Decides the requests; `groups` has those of each limiter. Of a call that was decided before, what it was granted is
+/// granted again: each limiter that still has the record has that much.
 pub(crate) fn decide_all(
     members: &mut [Box<dyn Member>],
     groups: &[&[RequestGroup]],
 ) -> (Vec<OutcomeGroup>, Vec<Share>) {
     let (mut outcomes, mut shares) = (Vec::new(), vec![Share::default(); members.len()]);
+    // What the records still have.
+    let total = |member: &Box<dyn Member>| member.replay().map(|record| record.total);
+    let mut rests: Vec<Option<u64>> = members.iter().map(total).collect();
+    let is_replay = rests.iter().any(Option::is_some);
     // Whether a request waits, its wait and the limiter with the longest one, and the number of waits computed for
     // those behind.
     let (mut waits, mut blocked, mut exact) = (false, (Wait::of_ms(0, true), 0), 0);
     for (k, &RequestGroup { max_wait_ms, mut count, .. }) in groups[0].iter().enumerate() {
         let cost = |at: usize| groups[at][k].permits;
+        if members.iter().enumerate().any(|(at, member)| cost(at) > member.limit()) {
+            push_outcome(&mut outcomes, count, Outcome::ExceedsRate);
+            continue;
+        }
         loop {
-            let fits = members.iter().enumerate().map(|(at, member)| {
-                let fit = member.available() / cost(at);
-                if member.is_queue() { fit.min(1) } else { fit }
+            let fits = members.iter().zip(&rests).enumerate().map(|(at, (member, rest))| {
+                let free = if is_replay { rest.unwrap_or(u64::MAX) } else { member.available() };
+                let fit = free / cost(at);
+                if member.is_queue() && !is_replay { fit.min(1) } else { fit }
             });
             let fit = fits.fold(if waits { 0 } else { count }, u64::min);
             if fit == 0 {
                 break;
             }
             for (at, (member, share)) in members.iter_mut().zip(&mut shares).enumerate() {
-                member.take(fit * cost(at));
+                match &mut rests[at] {
+                    Some(rest) => *rest -= fit * cost(at),
+                    None if is_replay => {}
+                    None => member.take(fit * cost(at)),
+                }
                 share.granted += fit * cost(at);
             }
             push_outcome(&mut outcomes, fit, Outcome::Granted);
             count -= fit;
         }
-        if members.iter().enumerate().any(|(at, member)| cost(at) > member.limit()) {
-            push_outcome(&mut outcomes, count, Outcome::ExceedsRate);
-            continue;
-        }
+        // With grants to follow it did not wait the first time, or it would have blocked them.
+        let is_granted_later = rests.iter().flatten().any(|rest| *rest > 0);
         while count > 0 {
             let mut limits = shares.iter().zip(&*members);
             let is_exact =
@@ -116,7 +146,7 @@ pub(crate) fn decide_all(
                 }
                 wait.us = wait.us.max(1);
             }
-            if wait.us > max_wait_ms.saturating_mul(1000) {
+            if wait.us > max_wait_ms.saturating_mul(1000) || is_granted_later {
                 push_outcome(&mut outcomes, count, Outcome::RefusedBy(by, wait));
                 break;
             }

@@ -1,11 +1,10 @@
 //! What all policies share: a batch of requests, refunds, changed parameters, and how state is read and written.
 //!
-//! The twin of `read.lua`, `decide.lua` and `write.lua` in `lua/policy`, which also have what only a server needs: the
-//! records of lanes.
+//! The twin of `read.lua`, `decide.lua` and `write.lua` in `lua/policy`.
 
 use crate::error::Error;
 use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome, refusal};
+use crate::store::{LaneCall, Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome, refusal};
 use crate::wire::keys::Keys;
 
 use super::ChangeRule;
@@ -25,6 +24,9 @@ const LATEST_US: i64 = 5_000_000_000_000_000;
 
 /// How long state is kept at least, in ms: until no attempt of a call can follow.
 const HORIZON_MS: i64 = 60_000;
+
+/// The number of lanes' records from which on old ones are looked for.
+const MOST_LANES: usize = 32;
 
 /// The number of requests behind a waiting one whose waits are exact.
 pub(super) const EXACT_WAITS: u32 = 16;
@@ -75,15 +77,46 @@ pub(crate) trait Rules: Clone + PartialEq {
     /// Goes on under these parameters; `scaled` is what a number of used permits becomes.
     fn change(&self, old: &Self, state: &mut Self::State, now: i64, scaled: &dyn Fn(u64) -> u64);
 
-    /// Decides requests in order; returns the permits granted.
+    /// Decides requests in order; returns the permits granted. Of a call that was decided before, what it was granted
+    /// is granted again, and nothing is taken.
     fn decide(
         &self,
         state: &mut Self::State,
         now: i64,
         groups: &[RequestGroup],
+        replay: Option<&Record>,
         outcomes: &mut Vec<OutcomeGroup>,
     ) -> u64 {
-        decide(self, state, now, groups, outcomes)
+        decide(self, state, now, groups, replay, outcomes)
+    }
+}
+
+/// What the limiter keeps of a lane's last call that was granted something, or gave something back.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    number: u64,
+    /// The time of the decision.
+    pub(crate) at: i64,
+    /// The permits granted, or given back.
+    pub(crate) total: u64,
+    /// What they are given back by.
+    pub(crate) mark: Mark,
+}
+
+impl Record {
+    fn parse(text: &str) -> Option<Self> {
+        let (text, fraction) = match text.split_once('/') {
+            Some((text, fraction)) => (text, whole(fraction)?),
+            None => (text, 0),
+        };
+        let [number, at, total, mark] = separated(text, ':')?;
+        Some(Record { number, at: at as i64, total, mark: (mark as i64, fraction) })
+    }
+
+    fn text(&self) -> String {
+        let Record { number, at, total, mark: (mark, fraction) } = self;
+        let text = format!("{number}:{at}:{total}:{mark}");
+        if *fraction > 0 { format!("{text}/{fraction}") } else { text }
     }
 }
 
@@ -92,9 +125,11 @@ fn decide<R: Rules>(
     state: &mut R::State,
     now: i64,
     groups: &[RequestGroup],
+    replay: Option<&Record>,
     outcomes: &mut Vec<OutcomeGroup>,
 ) -> u64 {
-    let (limit, mut free) = (rules.limit(), rules.available(state, now));
+    let limit = rules.limit();
+    let mut free = replay.map_or_else(|| rules.available(state, now), |record| record.total);
     let (mut granted, mut taken) = (0, 0);
     // The permits of requests that wait, the last one's wait, and the number of waits computed for those behind.
     let (mut sum, mut blocked_us, mut exact) = (0, 0, 0);
@@ -106,7 +141,7 @@ fn decide<R: Rules>(
             push_outcome(outcomes, count, Outcome::ExceedsRate);
             continue;
         }
-        if count > 0 {
+        if count > 0 && replay.is_none() && granted > taken {
             rules.take(state, now, granted - taken);
             taken = granted;
         }
@@ -115,12 +150,19 @@ fn decide<R: Rules>(
             let us = match is_exact {
                 true => {
                     exact += u32::from(sum > 0);
-                    rules.wait(state, now, limit.min(sum + permits)).max(1) as u64
+                    let possible = limit.min(sum + permits);
+                    // Of a repeated call, permits may be available by now for what was denied the first time.
+                    match replay.is_some() && possible <= rules.available(state, now) {
+                        true => 1,
+                        false => rules.wait(state, now, possible).max(1) as u64,
+                    }
                 }
                 false => blocked_us,
             };
             let wait = Wait { us, at_least: !is_exact || sum + permits > limit };
-            if us <= max_wait_ms.saturating_mul(1000) {
+            // With grants to follow it did not wait the first time, or it would have blocked them.
+            let is_granted_later = replay.is_some() && free > 0;
+            if us <= max_wait_ms.saturating_mul(1000) && !is_granted_later {
                 let n = if sum < limit && exact < EXACT_WAITS { 1 } else { count };
                 push_outcome(outcomes, n, Outcome::Waiting(wait));
                 (sum, blocked_us, count) =
@@ -131,7 +173,9 @@ fn decide<R: Rules>(
             }
         }
     }
-    rules.take(state, now, granted - taken);
+    if replay.is_none() && granted > taken {
+        rules.take(state, now, granted - taken);
+    }
     granted
 }
 
@@ -146,6 +190,11 @@ pub(crate) struct Limiter<R: Rules> {
     has_changed: bool,
     /// How long it is kept if it is unused, in ms; 0 for ever; `None`: for as long as its state says something.
     keep_alive_ms: Option<i64>,
+    lane: Option<LaneCall>,
+    /// The call was decided before: nothing of it is written.
+    pub(crate) replay: Option<Record>,
+    /// What the lane has abandoned was given back.
+    gave: bool,
 }
 
 impl<R: Rules> Limiter<R> {
@@ -156,6 +205,7 @@ impl<R: Rules> Limiter<R> {
         at: Option<i64>,
         wanted: Option<&R>,
         rule: ChangeRule,
+        lane: Option<&LaneCall>,
     ) -> Result<Self, Error> {
         let now = at.unwrap_or(space.now_us()).clamp(0, LATEST_US);
         let none = Fields::new();
@@ -172,11 +222,17 @@ impl<R: Rules> Limiter<R> {
         if is_used && stored.is_none() {
             return Err(bad("c"));
         }
+        let lane_field = lane.map_or(String::new(), lane_field);
+        let record = match field(&lane_field) {
+            Some(text) => Some(Record::parse(text).ok_or_else(|| bad(&lane_field))?),
+            None => None,
+        };
         let keep_alive_ms = match field("k") {
             Some(text) => Some(whole(text).ok_or_else(|| bad("k"))? as i64),
             None => None,
         };
         let old = match (stored, wanted) {
+            (Some(text), Some(wanted)) if text == wanted.text() => wanted.clone(),
             (Some(text), _) => R::parse(text).ok_or_else(|| bad("c"))?,
             (None, Some(wanted)) => wanted.clone(),
             (None, None) => return Err(refusal::no_parameters()),
@@ -186,21 +242,58 @@ impl<R: Rules> Limiter<R> {
             true => Some(old.read(&texts).map_err(|place| bad(R::NAMES[place]))?),
             false => None,
         };
-        let rules = wanted.unwrap_or(&old).clone();
-        let was_used = is_used && rule != ChangeRule::Reset;
-        let is_same = stored.is_none_or(|text| text == rules.text());
-        let has_changed = !is_same || rule == ChangeRule::Reset;
-        let state = match state {
-            Some(state) if is_same && was_used => rules.roll(Some(state), now),
-            Some(state) if was_used => {
-                let (before, after) = (old.limit(), rules.limit());
-                let mut state = old.roll(Some(state), now);
-                rules.change(&old, &mut state, now, &|used| scaled(used, rule, before, after));
-                state
-            }
-            _ => rules.roll(None, now),
+        let mut limiter = Limiter {
+            state: old.roll(state, now),
+            rules: old,
+            now,
+            was_used: is_used && rule != ChangeRule::Reset,
+            has_changed: false,
+            keep_alive_ms,
+            lane: lane.cloned(),
+            replay: None,
+            gave: false,
         };
-        Ok(Limiter { rules, state, now, was_used, has_changed, keep_alive_ms })
+        if let (Some(lane), Some(record)) = (lane, record) {
+            limiter.find_call(lane, record)?;
+        }
+        let is_same = wanted.is_none_or(|wanted| limiter.rules.text() == wanted.text());
+        if limiter.replay.is_none() && (!is_same || rule == ChangeRule::Reset) {
+            limiter.change(wanted.cloned(), rule);
+        }
+        Ok(limiter)
+    }
+
+    /// Looks for the call, and gives back what its lane has abandoned.
+    fn find_call(&mut self, lane: &LaneCall, record: Record) -> Result<(), Error> {
+        let is_same = record.number == lane.number;
+        let age = (self.now - record.at).max(0) as u64;
+        if record.number > lane.number {
+            return Err(refusal::stale());
+        } else if is_same && lane.max_age_us.is_none_or(|most| age <= most) {
+            self.replay = Some(record);
+        } else if record.total > 0
+            && (is_same || lane.abandon.is_some_and(|first| record.number >= first))
+        {
+            self.rules.give(&mut self.state, self.now, record.mark, record.total);
+            self.gave = true;
+        }
+        Ok(())
+    }
+
+    /// Puts other parameters in force.
+    fn change(&mut self, wanted: Option<R>, rule: ChangeRule) {
+        let old = match wanted {
+            Some(wanted) => std::mem::replace(&mut self.rules, wanted),
+            None => self.rules.clone(),
+        };
+        self.has_changed = true;
+        if self.was_used {
+            let (before, after) = (old.limit(), self.rules.limit());
+            let scaled = |used| scaled(used, rule, before, after);
+            self.rules.change(&old, &mut self.state, self.now, &scaled);
+        } else {
+            self.state = self.rules.roll(None, self.now);
+        }
     }
 
     pub(crate) fn text(&self) -> String {
@@ -238,12 +331,15 @@ impl<R: Rules> Limiter<R> {
         groups: &[RequestGroup],
     ) -> Result<(Self, Vec<OutcomeGroup>), Error> {
         let mut outcomes = Vec::new();
-        let granted = self.rules.decide(&mut self.state, self.now, groups, &mut outcomes);
+        let replay = self.replay.as_ref();
+        let granted = self.rules.decide(&mut self.state, self.now, groups, replay, &mut outcomes);
         let is_denial = |group: &OutcomeGroup| {
             matches!(group.outcome, Outcome::Refused(_) | Outcome::Waiting(_))
         };
         let has_denied = outcomes.iter().any(is_denial);
-        self.write_taken(space, keys, granted, has_denied)?;
+        if self.replay.is_none() {
+            self.write_taken(space, keys, granted, has_denied, groups.is_empty())?;
+        }
         Ok((self, outcomes))
     }
 
@@ -252,18 +348,21 @@ impl<R: Rules> Limiter<R> {
         self.rules.take(&mut self.state, self.now, permits);
     }
 
-    /// Writes what a call has taken.
+    /// Writes what a call has taken. A call without requests leaves its record in any case, so that what it abandons is
+    /// stale if it comes later.
     pub(super) fn write_taken(
         &mut self,
         space: &mut Keyspace,
         keys: &Keys,
         granted: u64,
         has_denied: bool,
+        is_empty: bool,
     ) -> Result<(), Error> {
         let begins = !self.was_used && has_denied;
         self.was_used |= granted > 0 || begins;
-        match granted > 0 || begins || self.has_changed {
-            true => self.write(space, keys),
+        let is_recorded = granted > 0 || self.gave || is_empty;
+        match is_recorded || begins || self.has_changed {
+            true => self.write(space, keys, is_recorded.then_some(granted)),
             false => Ok(()),
         }
     }
@@ -275,9 +374,13 @@ impl<R: Rules> Limiter<R> {
         mark: Mark,
         permits: u64,
     ) -> Result<u64, Error> {
+        if let Some(record) = self.replay {
+            return Ok(record.total);
+        }
         let credit = self.rules.give(&mut self.state, self.now, mark, permits);
-        if credit > 0 || self.has_changed {
-            self.write(space, keys)?;
+        let is_recorded = credit > 0 || self.gave;
+        if is_recorded || self.has_changed {
+            self.write(space, keys, is_recorded.then_some(credit))?;
         }
         Ok(credit)
     }
@@ -290,7 +393,7 @@ impl<R: Rules> Limiter<R> {
         keep_alive_ms: u64,
     ) -> Result<(), Error> {
         self.keep_alive_ms = Some(keep_alive_ms as i64);
-        self.write(space, keys)?;
+        self.write(space, keys, None)?;
         if keep_alive_ms == 0 {
             space.persist(&keys.hash);
         }
@@ -298,8 +401,17 @@ impl<R: Rules> Limiter<R> {
         Ok(())
     }
 
-    fn write(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
+    /// `recorded`: what the record of the call's lane says that it was granted or gave back, if it says anything.
+    fn write(&self, space: &mut Keyspace, keys: &Keys, recorded: Option<u64>) -> Result<(), Error> {
         let fields = space.hash_mut(&keys.hash)?;
+        if let (Some(total), Some(lane)) = (recorded, &self.lane) {
+            let (number, at, mark) = (lane.number, self.now, self.mark());
+            let record = Record { number, at, total, mark }.text();
+            let is_new = fields.insert(lane_field(lane), record).is_none();
+            if is_new && fields.len() > MOST_LANES {
+                sweep(fields, self.now);
+            }
+        }
         fields.insert("c".into(), self.rules.text());
         for (name, text) in R::NAMES.iter().zip(self.rules.write(&self.state)) {
             match self.was_used {
@@ -315,6 +427,21 @@ impl<R: Rules> Limiter<R> {
         };
         Ok(())
     }
+}
+
+fn lane_field(lane: &LaneCall) -> String {
+    format!("@{}", lane.name)
+}
+
+/// Removes the records of lanes that made no call for so long that no attempt of it can follow.
+fn sweep(fields: &mut Fields, now: i64) {
+    let swept = fields.get("g").and_then(|text| whole(text));
+    if swept.is_some_and(|ms| now / 1000 - (ms as i64) < HORIZON_MS) {
+        return;
+    }
+    let is_old = |record: Record| now - record.at > HORIZON_MS * 1000;
+    fields.retain(|name, text| !name.starts_with('@') || !Record::parse(text).is_some_and(is_old));
+    fields.insert("g".into(), (now / 1000).to_string());
 }
 
 /// Used permits under parameters with another limit.
@@ -355,6 +482,11 @@ pub(super) fn numbers<const N: usize>(texts: &[&str]) -> Result<[u64; N], Bad> {
 
 /// The parameters behind this letter and version.
 pub(super) fn parameters<const N: usize>(text: &str, version: &str) -> Option<[u64; N]> {
-    let texts: Vec<&str> = text.strip_prefix(version)?.split(',').collect();
+    separated(text.strip_prefix(version)?, ',')
+}
+
+/// So many numbers, and this between them.
+fn separated<const N: usize>(text: &str, separator: char) -> Option<[u64; N]> {
+    let texts: Vec<&str> = text.split(separator).collect();
     numbers(&texts).ok().filter(|_| texts.len() == N)
 }

@@ -2,7 +2,9 @@
 //!
 //! The twin of `lua/policy/queue.lua`.
 
-use super::frame::{Bad, EXACT_WAITS, LONGEST_US, Mark, Rules, is_permits, numbers, parameters};
+use super::frame::{
+    Bad, EXACT_WAITS, LONGEST_US, Mark, Record, Rules, is_permits, numbers, parameters,
+};
 use super::pace::{Pace, Time, ceil};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
@@ -127,8 +129,15 @@ impl Rules for Queue {
         state: &mut Reserved,
         now: i64,
         groups: &[RequestGroup],
+        replay: Option<&Record>,
         outcomes: &mut Vec<OutcomeGroup>,
     ) -> u64 {
+        // Of a call that was decided before, the reservations are those of that time.
+        let mut then = replay.map(|record| Reserved {
+            free: self.pace.plus(record.mark, -(record.total as i64)),
+            last: record.at,
+        });
+        let (from, most) = replay.map_or((now, u64::MAX), |record| (record.at, record.total));
         let (mut granted, mut sum, mut exact, mut us) = (0, 0_u64, 0, 0);
         for &RequestGroup { permits, max_wait_ms, mut count } in groups {
             let longest = max_wait_ms.saturating_mul(1000);
@@ -137,12 +146,13 @@ impl Rules for Queue {
                 push_outcome(outcomes, count, Outcome::ExceedsRate);
                 count = 0;
             }
-            while count > 0 && sum == 0 {
-                let start = self.start(state.free, 0, now);
-                if (start - now) as u64 > allowed {
+            while count > 0 && sum == 0 && permits <= most - granted {
+                let state = then.as_mut().unwrap_or(&mut *state);
+                let start = self.start(state.free, 0, from);
+                if (start - from) as u64 > allowed {
                     break;
                 }
-                self.take(state, now, permits);
+                self.take(state, from, permits);
                 (granted, count) = (granted + permits, count - 1);
                 outcomes.push(OutcomeGroup {
                     count: 1,
@@ -157,7 +167,8 @@ impl Rules for Queue {
                 }
                 let at_least = !is_exact || sum > self.limit;
                 let wait = |without: u64| Wait { us: us.saturating_sub(without).max(1), at_least };
-                if longest > self.max_delay && us <= longest {
+                let is_granted_later = replay.is_some() && granted < most;
+                if longest > self.max_delay && us <= longest && !is_granted_later {
                     let n = if sum < self.limit && exact < EXACT_WAITS { 1 } else { count };
                     sum = sum.saturating_add(n.saturating_mul(permits));
                     push_outcome(outcomes, n, Outcome::Waiting(wait(self.max_delay)));

@@ -1,5 +1,6 @@
 //! Properties of the rules, over the in-process store.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Clock;
 use crate::store::memory::MemoryStore;
-use crate::store::memory::raw::Snapshot;
+use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
     LaneCall, Outcome, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall, PolicyReply,
     RequestGroup, decided,
@@ -151,7 +152,7 @@ impl Limiter {
 
     fn call(&self, at: i64, groups: Vec<RequestGroup>) -> PolicyReply {
         let (policy, at) = (self.policy.clone(), Some(at));
-        let call = PolicyCall { policy, is_stored: false, at, lane: no_lane(), groups };
+        let call = PolicyCall { policy, is_stored: false, at, lane: next_call(), groups };
         self.store.run(&self.keys, &call).unwrap()
     }
 
@@ -168,7 +169,7 @@ impl Limiter {
 
     fn give(&self, at: i64, mark: Mark, permits: u64) -> u64 {
         let (policy, at) = (self.policy.clone(), Some(at));
-        let lane = no_lane();
+        let lane = next_call();
         let call = PolicyRefundCall { policy, is_stored: false, at, lane, mark, permits };
         self.store.run(&self.keys, &call).unwrap()
     }
@@ -179,8 +180,15 @@ impl Limiter {
         self.store.run(&self.keys, &call).unwrap()
     }
 
+    /// All keys, without the record of the last call.
     fn state(&self) -> Snapshot {
-        self.store.snapshot()
+        let mut snapshot = self.store.snapshot();
+        for key in snapshot.values_mut() {
+            if let Content::Hash(fields) = &mut key.content {
+                fields.retain(|name, _| !name.starts_with('@'));
+            }
+        }
+        snapshot
     }
 
     /// The most permits of a request in these tests.
@@ -189,8 +197,11 @@ impl Limiter {
     }
 }
 
-fn no_lane() -> LaneCall {
-    LaneCall { name: "".into(), number: 1, abandon: None, max_age_us: None }
+/// A call that is not repeated.
+fn next_call() -> LaneCall {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    LaneCall { name: "a".into(), number, abandon: None, max_age_us: None }
 }
 
 /// A step of a history: time passes, by a part of the window in 64ths and microseconds; then permits are taken, or

@@ -31,7 +31,6 @@ mod callers;
 mod check;
 mod history;
 mod network;
-mod numbered;
 mod random;
 mod scenario;
 mod semaphore;

@@ -126,10 +126,15 @@ impl SimScenario {
         uses_server_clock |= is_semaphore;
         let mut plans = Vec::new();
         for _ in 0..clients {
-            let weather = match is_alone {
+            let mut weather = match is_alone {
                 true => Weather { one_way_ms: random.between(0..=2), ..Weather::default() },
                 false => Weather::draw(random, is_calm),
             };
+            if is_plain {
+                // A denied call leaves no record, so that a copy of it of which its client knows nothing may take
+                // permits. No connection makes one.
+                weather.duplicates = 0;
+            }
             // The first call takes two round trips, three by the server's clock: it asks for the time, and
             // confirms its answer, as nothing is known yet of how long one usually takes. The second one
             // waits for it.

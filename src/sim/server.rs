@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::EPOCH_MS;
 use super::history::History;
-use super::numbered::Numbered;
 use super::scenario::{Evicted, Lost, SimScenario};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -39,7 +38,6 @@ pub(super) struct SimServer {
     /// It has a semaphore of this name, not a limiter.
     is_semaphore: bool,
     is_plain: bool,
-    numbered: Numbered,
     state: Mutex<ServerState>,
 }
 
@@ -102,7 +100,6 @@ impl SimServer {
             keeps_state: scenario.keeps_state(),
             is_semaphore: scenario.is_semaphore(),
             is_plain: scenario.is_plain(),
-            numbered: Numbered::default(),
             state: Mutex::default(),
         })
     }
@@ -132,7 +129,7 @@ impl SimServer {
             return Err(Away);
         }
         let before = (Effect::of::<C>() == Effect::Resets).then(|| self.live_permits());
-        let answer = self.numbered.run(&self.store, keys, call);
+        let answer = self.store.run(keys, call);
         self.history.show(|| self.content());
         if answer.is_ok() {
             self.note(keys, call);

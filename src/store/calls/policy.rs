@@ -1,7 +1,7 @@
 //! The calls of limiters with a [`Policy`].
 //!
-//! The rules are in `src/policy`, whose twins are in `lua/policy`. A server counts each call once, by its place in
-//! a lane. In process a call is answered where it is made, so there are no lanes.
+//! The rules are in `src/policy`, whose twins are in `lua/policy`. A store counts each call once, by its place in a
+//! lane.
 
 use std::sync::Arc;
 
@@ -152,10 +152,11 @@ pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Pol
 
 /// Reads the limiter with the rules of a policy, and puts its parameters in force unless the stored ones are.
 macro_rules! limiter {
-    ($call:expr, $space:expr, $keys:expr, $rule:expr, $limiter:ident => $then:expr) => {
+    ($call:expr, $space:expr, $keys:expr, $lane:expr, $limiter:ident => $then:expr) => {
         with_rules!($call.policy, rules => {
             let wanted = (!$call.is_stored).then_some(rules);
-            let $limiter = Limiter::read($space, $keys, $call.at, wanted, $rule)?;
+            let rule = ChangeRule::Keep;
+            let $limiter = Limiter::read($space, $keys, $call.at, wanted, rule, $lane)?;
             $then
         }, _foreign => Err(refusal::only_on_servers()))
     };
@@ -173,7 +174,7 @@ impl PolicyCall {
 
     /// Reads the limiter in process.
     pub(super) fn open(&self, space: &Keyspace, keys: &Keys) -> Result<Box<dyn Member>, Error> {
-        limiter!(self, space, keys, ChangeRule::Keep, limiter => Ok(Box::new(limiter)))
+        limiter!(self, space, keys, Some(&self.lane), limiter => Ok(Box::new(limiter)))
     }
 }
 
@@ -181,14 +182,15 @@ impl StoreCall for PolicyCall {
     type Reply = PolicyReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyReply, Error> {
-        limiter!(self, space, keys, ChangeRule::Keep, limiter => {
+        limiter!(self, space, keys, Some(&self.lane), limiter => {
             let (limiter, outcomes) = limiter.take(space, keys, &self.groups)?;
+            let replay = limiter.replay.as_ref();
             Ok(PolicyReply {
-                at: limiter.now,
+                at: replay.map_or(limiter.now, |record| record.at),
                 now: limiter.now,
-                is_replay: false,
+                is_replay: replay.is_some(),
                 left: limiter.available(),
-                mark: limiter.mark(),
+                mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
                 outcomes,
             })
         })
@@ -258,7 +260,7 @@ impl StoreCall for PolicyRefundCall {
     type Reply = u64;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
-        limiter!(self, space, keys, ChangeRule::Keep, limiter => {
+        limiter!(self, space, keys, Some(&self.lane), limiter => {
             limiter.give(space, keys, self.mark, self.permits)
         })
     }
@@ -321,7 +323,7 @@ impl StoreCall for PolicyPeekCall {
     type Reply = PolicyPeek;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyPeek, Error> {
-        limiter!(self, space, keys, ChangeRule::Keep, limiter => Ok(PolicyPeek {
+        limiter!(self, space, keys, None, limiter => Ok(PolicyPeek {
             available: limiter.available(),
             limit: limiter.limit(),
             wait: limiter.wait(self.permits),
@@ -370,7 +372,7 @@ impl StoreCall for PolicyChangeCall {
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
         with_rules!(self.policy, rules => {
-            let limiter = Limiter::read(space, keys, self.at, Some(rules), self.rule)?;
+            let limiter = Limiter::read(space, keys, self.at, Some(rules), self.rule, None)?;
             limiter.store(space, keys, self.keep_alive_ms)
         }, _foreign => Err(refusal::only_on_servers()))
     }

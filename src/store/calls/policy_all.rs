@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use super::policy::corrected;
 use super::*;
-use crate::policy::all::decide_all;
+use crate::policy::all::{Member, decide_all};
 use crate::policy::{Kind, Mark};
 use crate::rate::MAX_EXACT;
 use crate::store::redis::{OpenSlot, Script};
@@ -55,11 +55,20 @@ impl StoreCall for PolicyAllCall {
         // Decide.
         let groups: Vec<_> = self.0.iter().map(|(_, call)| &*call.groups).collect();
         let (outcomes, shares) = decide_all(&mut members, &groups);
-        let states = members.iter().map(|it| (it.available(), it.mark())).collect();
+        let is_replay = members.iter().any(|it| it.replay().is_some());
+        let mark = |it: &dyn Member| match it.replay() {
+            Some(record) => record.mark,
+            // A limiter that has lost the record has nothing to give back.
+            None if is_replay => Mark::default(),
+            None => it.mark(),
+        };
+        let states = members.iter().map(|it| (it.available(), mark(&**it))).collect();
 
         // Write.
-        for ((member, share), (keys, _)) in members.iter_mut().zip(&shares).zip(&self.0) {
-            member.write(space, keys, share)?;
+        for ((member, share), (keys, call)) in members.iter_mut().zip(&shares).zip(&self.0) {
+            if !is_replay {
+                member.write(space, keys, share, call.groups.is_empty())?;
+            }
         }
         Ok(self.reply(members[0].now(), outcomes, states))
     }

@@ -67,7 +67,7 @@ pub(crate) struct SemaphoreAcquireCall {
     pub(crate) at: Option<i64>,
     /// Expirable: the ids of the permits, in the order in which they are granted. They make the call count once.
     pub(crate) id: CallId,
-    /// Plain, on a server: the call's number, by which it counts once.
+    /// Plain: the call's number, by which it counts once.
     pub(crate) lane: Option<LaneCall>,
     /// Whether an earlier attempt may have been carried out.
     pub(crate) is_repeat: bool,
@@ -100,7 +100,7 @@ pub(crate) struct SemaphoreReply {
 pub(crate) struct SemaphoreReleaseCall {
     pub(crate) kind: SemaphoreKind,
     pub(crate) at: Option<i64>,
-    /// Plain, on a server.
+    /// Plain.
     pub(crate) lane: Option<LaneCall>,
     /// Expirable.
     pub(crate) permits: Vec<PermitId>,

@@ -61,7 +61,7 @@ impl StoreCall for SemaphoreAcquireCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreReply, Error> {
         let now = self.at.unwrap_or(space.now());
         let is_plain = self.kind == SemaphoreKind::Plain;
-        let mut state = State::read(space, keys, self.kind)?;
+        let mut state = State::read(space, keys, self.kind, self.lane.as_ref())?;
         let (out, ended) = match is_plain {
             true => (0, 0),
             false => count(space, keys, now)?,
@@ -81,8 +81,9 @@ impl StoreCall for SemaphoreAcquireCall {
         };
         let may_hold = if self.is_repeat && !is_plain { self.wanted() } else { 0 };
         let held = (0..may_hold as u32).take_while(is_out).count() as i64;
-        let is_replay = held > 0;
-        let mut free = if is_replay { held } else { value }.max(0) as u64;
+        let replay = state.replay.or((held > 0).then_some(held));
+        let is_replay = replay.is_some();
+        let mut free = replay.unwrap_or(value).max(0) as u64;
         let total = if is_plain { 0 } else { (value + out).max(0) as u64 };
         let (mut granted, mut is_blocked, mut is_short) = (0, false, false);
         let mut decisions = Vec::new();
@@ -102,9 +103,11 @@ impl StoreCall for SemaphoreAcquireCall {
             decisions.push((!exceeds).then_some(fit));
         }
         let mut taken = 0;
-        if is_plain {
+        if is_plain && !is_replay {
             taken = granted as i64;
-        } else if granted > 0 {
+            let abandons = self.lane.as_ref().is_some_and(|lane| lane.abandon.is_some());
+            state.record = (granted > 0 || abandons || self.is_repeat).then_some(taken);
+        } else if granted > 0 && !is_plain {
             let end = end_of(now, self.lease_ms);
             taken = space.with_log(&keys.value, |log| {
                 let before = log.len();
@@ -121,7 +124,7 @@ impl StoreCall for SemaphoreAcquireCall {
             }
         }
         state.value = Some(value - taken);
-        state.write(space, keys)?;
+        state.write(space, keys, self.lane.as_ref())?;
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
         let numbers = (now, value - taken, total, next_end);
         Ok(self.reply(numbers, decisions).expect("each group has been decided"))

@@ -10,12 +10,17 @@ impl StoreCall for SemaphoreReleaseCall {
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Vec<Returned>, Error> {
         let now = self.at.unwrap_or(space.now());
-        let mut state = State::read(space, keys, self.kind)?;
+        let mut state = State::read(space, keys, self.kind, self.lane.as_ref())?;
         let returned = match (self.kind, state.value) {
-            (SemaphoreKind::Plain, None) => vec![Returned::Gone],
-            (SemaphoreKind::Plain, Some(value)) => {
-                state.value = Some(value.saturating_add_unsigned(self.count));
-                vec![Returned::InTime]
+            (SemaphoreKind::Plain, value) => {
+                let mut gave = value.is_some();
+                if let Some(took) = state.replay {
+                    gave = took < 0;
+                } else {
+                    state.value = value.map(|value| value.saturating_add_unsigned(self.count));
+                    state.record = Some(if gave { -(self.count as i64) } else { 0 });
+                }
+                vec![if gave { Returned::InTime } else { Returned::Gone }]
             }
             (SemaphoreKind::Expirable, value) => {
                 space.log(&keys.value)?;
@@ -37,7 +42,7 @@ impl StoreCall for SemaphoreReleaseCall {
                 ends.into_iter().map(returned).collect()
             }
         };
-        state.write(space, keys)?;
+        state.write(space, keys, self.lane.as_ref())?;
         Ok(returned)
     }
 

@@ -1,9 +1,9 @@
 //! What the calls of semaphores have in common.
 //!
-//! The twins are `lua/semaphore/value.lua` and `lua/semaphore/write.lua`, which also have what only a server needs: the
-//! records of lanes, and an announcement for each permit.
+//! The twins are `lua/semaphore/value.lua` and `lua/semaphore/write.lua`, which also announce each permit.
 
 use super::*;
+use crate::store::memory::keyspace::{Data, Slot};
 use crate::store::redis::Script;
 use crate::store::refusal;
 
@@ -20,10 +20,22 @@ pub(super) struct State {
     before: Option<i64>,
     /// The same after the call.
     pub(super) value: Option<i64>,
+    /// The permits that the call took if it was carried out before, or gave back if they are negative.
+    pub(super) replay: Option<i64>,
+    /// What to record so.
+    pub(super) record: Option<i64>,
 }
 
+/// How long the record of a lane's last call is kept.
+const RECORD_MS: i64 = 60_000;
+
 impl State {
-    pub(super) fn read(space: &Keyspace, keys: &Keys, kind: SemaphoreKind) -> Result<Self, Error> {
+    pub(super) fn read(
+        space: &Keyspace,
+        keys: &Keys,
+        kind: SemaphoreKind,
+        lane: Option<&LaneCall>,
+    ) -> Result<Self, Error> {
         let value = match space.text(&keys.hash)? {
             None => None,
             Some(text) => match text.parse::<i64>() {
@@ -33,13 +45,32 @@ impl State {
                 _ => return Err(refusal::unreadable_state("value", Some(text))),
             },
         };
-        match kind {
-            SemaphoreKind::Plain if space.has(&keys.value) => Err(refusal::not_plain()),
-            _ => Ok(State { before: value, value }),
+        if kind == SemaphoreKind::Plain && space.has(&keys.value) {
+            return Err(refusal::not_plain());
         }
+        let mut state = State { before: value, value, replay: None, record: None };
+        let Some(lane) = lane else { return Ok(state) };
+        let key = record_key(keys, lane);
+        let text = if space.has(&key) { space.text(&key)? } else { None };
+        let record = text.and_then(|text| text.split_once(' '));
+        let record = record.and_then(|(n, took)| Some((n.parse().ok()?, took.parse().ok()?)));
+        let (last, took): (u64, i64) = record.unwrap_or_default();
+        if last > lane.number {
+            return Err(refusal::stale());
+        } else if last == lane.number {
+            state.replay = Some(took);
+        } else if lane.abandon.is_some_and(|first| last >= first) && took > 0 {
+            state.value = value.map(|value| value + took);
+        }
+        Ok(state)
     }
 
-    pub(super) fn write(self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
+    pub(super) fn write(
+        self,
+        space: &mut Keyspace,
+        keys: &Keys,
+        lane: Option<&LaneCall>,
+    ) -> Result<(), Error> {
         if let Some(value) = self.value.filter(|_| self.before != self.value) {
             check(value)?;
             space.change_number(&keys.hash, value);
@@ -47,8 +78,17 @@ impl State {
                 space.announce(&keys.permits);
             }
         }
+        if let (Some(lane), Some(record)) = (lane, self.record) {
+            let data = Data::Text(format!("{} {record}", lane.number));
+            let expires_at = Some(space.now().saturating_add(RECORD_MS));
+            space.put(&record_key(keys, lane).into(), Slot { data, expires_at });
+        }
         Ok(())
     }
+}
+
+fn record_key(keys: &Keys, lane: &LaneCall) -> String {
+    format!("{}:{}", keys.client_value, lane.name)
 }
 
 /// Refuses a value that is too large. What changes other keys calls this first.
@@ -106,7 +146,7 @@ pub(super) fn semaphore_script(
     in_cluster: bool,
     lane: Option<&LaneCall>,
 ) -> ServerCommand {
-    let record = lane.map(|lane| format!("{}:{}", keys.client_value, lane.name));
+    let record = lane.map(|lane| record_key(keys, lane));
     let mut names = vec![&*keys.hash, &*keys.value, &*keys.permits];
     names.extend(record.as_deref());
     ServerCommand::script(script, &names)

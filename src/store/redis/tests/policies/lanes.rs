@@ -29,8 +29,7 @@ fn vectors_of_lanes() {
         // Requests of "at most" are for one permit.
         let groups = asked["requests"].as_array().unwrap().iter();
         let groups = groups.map(|one| request(one[0].as_u64().unwrap())).collect();
-        let reply =
-            world.on_server(&call(&policy, vector["now_us"].as_i64().unwrap(), lane, groups));
+        let reply = world.run(&call(&policy, vector["now_us"].as_i64().unwrap(), lane, groups));
         let wanted = &vector["answer"];
         if wanted["stale"] == true {
             assert!(reply.unwrap_err().to_string().contains("later call"), "{line}");
@@ -105,9 +104,9 @@ impl Client {
         for (attempts, fate) in (1..).zip(fates) {
             match fate {
                 Fate::Late => on_their_way.push(call.clone()),
-                Fate::Lost => drop(world.on_server(&call)),
+                Fate::Lost => drop(world.run(&call)),
                 Fate::Answered => {
-                    let reply = world.on_server(&call).unwrap();
+                    let reply = world.run(&call).unwrap();
                     let granted: u64 = crate::store::decided(groups, &reply.outcomes)
                         .filter(|(.., outcome)| *outcome == Outcome::Granted)
                         .map(|(permits, count, _)| permits * count)
@@ -176,7 +175,7 @@ fn calls_count_once_however_they_arrive() {
             late.extend(clients[who].call(&world, policy, &groups, &fates));
             for place in arrive {
                 if let Some(place) = place.checked_rem(late.len()) {
-                    let _ = world.on_server(&late.swap_remove(place));
+                    let _ = world.run(&late.swap_remove(place));
                 }
             }
         }
@@ -184,11 +183,12 @@ fn calls_count_once_however_they_arrive() {
             late.extend(client.call(&world, policy, &[], &[Fate::Answered]));
         }
         for call in late {
-            let _ = world.on_server(&call);
+            let _ = world.run(&call);
         }
         let call =
             PolicyPeekCall { policy: policy.clone(), is_stored: false, at: Some(T0), permits: 0 };
-        let left = world.on_server(&call).unwrap().available;
+        let left = world.run(&call).unwrap().available;
+        world.state();
         let holds: u64 = clients.iter().map(|client| client.holds).sum();
         // A bucket counts what was ever taken, so that it may give back less once others had some given back.
         let is_bucket = matches!(policy.0, Kind::Bucket(_) | Kind::Interval(_));
@@ -246,14 +246,14 @@ fn a_repeated_call_gets_the_same_grants() {
                     abandon: None,
                     max_age_us: None,
                 };
-                world.on_server(&call(&policy, T0, lane("b", 1), before)).unwrap();
+                world.run(&call(&policy, T0, lane("b", 1), before)).unwrap();
                 let mut again = call(&policy, T0, lane("a", 1), groups.clone());
-                let first = world.on_server(&again).unwrap();
-                world.on_server(&call(&policy, T0 + later, lane("b", 2), after)).unwrap();
+                let first = world.run(&again).unwrap();
+                world.run(&call(&policy, T0 + later, lane("b", 2), after)).unwrap();
                 again.at = Some(T0 + later + 1);
                 again.lane.max_age_us = is_too_old.then_some(0);
                 let hash = world.server_hash();
-                let second = world.on_server(&again).unwrap();
+                let second = world.run(&again).unwrap();
                 if first.outcomes.iter().all(|group| {
                     !matches!(group.outcome, Outcome::Granted | Outcome::Scheduled { .. })
                 }) {
