@@ -341,10 +341,8 @@ impl Flight {
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
                 self.observer.attempt_took(took);
-                // In process there are no lanes: the call would be made twice. A lease that began earlier only
-                // ends earlier.
-                let may_confirm =
-                    engine.semaphore.is_none() && (is_dated || !core.store.is_in_process());
+                // A semaphore's lease that began earlier only ends earlier.
+                let may_confirm = engine.semaphore.is_none();
                 if is_late && may_confirm && self.callers.has_any && grants(&reply) {
                     self.observer.came_late(took);
                     self.remember(under_way, &earlier);

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
+use super::policy::PolicyRecords;
 use super::semaphore::SemaphoreRecords;
 use crate::decision::Grant;
 use crate::options::Fraction;
@@ -48,6 +49,7 @@ pub(super) struct Records {
     /// Calls of a client that replace or pause the limiter.
     pub(super) resets: Vec<(usize, Ms, Ms)>,
     pub(super) semaphore: SemaphoreRecords,
+    pub(super) policy: PolicyRecords,
     pub(super) violations: Vec<String>,
     /// Of all events: equal for two runs of one seed.
     digest: DefaultHasher,

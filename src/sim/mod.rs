@@ -17,7 +17,8 @@
 //!   what callers have kept.
 //! - At the end, no task and no client is left.
 //!
-//! A part of the seeds simulates a semaphore instead, which has judges of its own ([`semaphore`]).
+//! A part of the seeds simulates a semaphore or policies instead, which have judges of their own ([`semaphore`],
+//! [`policy`]).
 //!
 //! A run whose seed violates one of these is repeated, event by event, by `SIM_SEED=… cargo test
 //! --lib sim::`. `SIM_SECONDS=60` runs as many new seeds as fit into a minute.
@@ -31,6 +32,7 @@ mod callers;
 mod check;
 mod history;
 mod network;
+mod policy;
 mod random;
 mod scenario;
 mod semaphore;
@@ -50,7 +52,7 @@ const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// The seeds of a run of all tests: always the same ones, so that its result depends on the change
 /// alone.
-const SEEDS: std::ops::Range<u64> = 0..200;
+const SEEDS: std::ops::Range<u64> = 0..250;
 
 /// What became of a run.
 struct RunResult {
@@ -79,7 +81,7 @@ fn run(seed: u64, is_verbose: bool) -> RunResult {
     let digest = history.digest();
     let mut records = history.records();
     let violations = std::mem::take(&mut records.violations);
-    let grants = records.grants.len() + records.semaphore.grants;
+    let grants = records.grants.len() + records.semaphore.grants + records.policy.grants;
     RunResult { violations, digest, grants }
 }
 

@@ -1,5 +1,6 @@
 //! What a seed draws: the limiter, the clients with their callers, the network, and the faults.
 
+use super::policy::Plan;
 use super::random::SeededRandom;
 use crate::options::Fraction;
 
@@ -16,6 +17,8 @@ pub(super) struct SimScenario {
     pub(super) uses_group: bool,
     /// The part of the rate that every other caller leaves to the rest.
     pub(super) headroom: Option<Fraction>,
+    /// Callers take from limiters with policies.
+    pub(super) policy: Option<Plan>,
     pub(super) clients: Vec<ClientPlan>,
     /// By the time at which each begins.
     pub(super) faults: Vec<(u64, Fault)>,
@@ -122,15 +125,19 @@ impl SimScenario {
         let parts = more.one_of(&[0, 0, 0, 0, 2, 3, 5]);
         let is_semaphore = more.per_mille(250);
         let is_plain = is_semaphore && SeededRandom::new(seed ^ 0x70_6c61_696e).per_mille(400);
-        // A semaphore's leases end by the server's clock.
-        uses_server_clock |= is_semaphore;
+        let mut of_policy = SeededRandom::new(seed ^ 0x706f_6c69_6379);
+        let has_policy = !is_semaphore && of_policy.per_mille(250);
+        let policy = has_policy.then(|| Plan::draw(&mut of_policy));
+        let is_numbered = is_plain || has_policy;
+        // A semaphore's leases end by the server's clock, and policies count by it.
+        uses_server_clock |= is_semaphore || has_policy;
         let mut plans = Vec::new();
         for _ in 0..clients {
             let mut weather = match is_alone {
                 true => Weather { one_way_ms: random.between(0..=2), ..Weather::default() },
                 false => Weather::draw(random, is_calm),
             };
-            if is_plain {
+            if is_numbered {
                 // A denied call leaves no record, so that a copy of it of which its client knows nothing may take
                 // permits. No connection makes one.
                 weather.duplicates = 0;
@@ -170,9 +177,13 @@ impl SimScenario {
             true => Vec::new(),
             false => draw_faults(random, lasts_ms, clients),
         };
-        if is_plain {
-            // What a dead holder took, or a server forgot, is lost or held too often for ever.
-            faults.retain(|(_, fault)| !loses_state(fault) && !matches!(fault, Fault::Kill { .. }));
+        if is_numbered {
+            // What a server forgot is held too often for ever, and what a dead holder took is lost.
+            let may_kill = !is_plain;
+            faults.retain(|(_, fault)| match fault {
+                Fault::Kill { .. } => may_kill,
+                fault => !loses_state(fault),
+            });
         }
         SimScenario {
             seed,
@@ -182,6 +193,7 @@ impl SimScenario {
             // Drawn by the seed alone: the other draws are as they were.
             uses_group: seed % 4 == 3,
             headroom: (parts > 0).then(|| Fraction::one_of(parts as u32)),
+            policy,
             clients: plans,
             faults,
             lasts_ms,

@@ -12,10 +12,11 @@ use super::history::History;
 use super::scenario::{Evicted, Lost, SimScenario};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::limiter::RateLimiter;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, PeekCall, PeekReply,
+    AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, PeekCall, PeekReply, PolicyPeekCall,
     SemaphoreAcquireCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits,
     SetPermitsCall, StoreCall,
 };
@@ -355,6 +356,14 @@ impl SimServer {
     pub(super) fn counts(&self) -> SemaphoreCounts {
         let call = SemaphoreCountsCall { kind: SemaphoreKind::Expirable, at: None };
         self.store.run(&self.keys, &call).unwrap()
+    }
+
+    /// The permits that a limiter with a policy has now.
+    pub(super) fn free(&self, limiter: &RateLimiter) -> u64 {
+        let Some(policy) = &limiter.engine().policy else { unreachable!("it has one") };
+        let call =
+            PolicyPeekCall { policy: policy.rules.clone(), is_stored: false, at: None, permits: 0 };
+        self.store.run(&limiter.engine().keys, &call).unwrap().available
     }
 
     /// When the lease of a permit ends that is out.

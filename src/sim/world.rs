@@ -11,6 +11,7 @@ use super::EPOCH_MS;
 use super::callers::Caller;
 use super::history::History;
 use super::network::Link;
+use super::policy::{self, Limits, Taker};
 use super::random::SeededRandom;
 use super::scenario::{ClientPlan, Fault, SimScenario};
 use super::semaphore::{self, Holder};
@@ -74,7 +75,8 @@ impl SimWorld {
     }
 
     pub(super) async fn run(mut self) {
-        if !self.scenario.is_semaphore() {
+        let has_log = !self.scenario.is_semaphore() && self.scenario.policy.is_none();
+        if has_log {
             self.create_limiter().await;
         }
         for number in 0..self.scenario.clients.len() {
@@ -86,7 +88,10 @@ impl SimWorld {
             true => {
                 Some(tokio::spawn(semaphore::watch(&self.scenario, &self.history, &self.server)))
             }
-            false => self.scenario.is_calm().then(|| tokio::spawn(self.watch_waiting())),
+            false => {
+                let is_watched = has_log && self.scenario.is_calm();
+                is_watched.then(|| tokio::spawn(self.watch_waiting()))
+            }
         };
         self.break_things().await;
         self.repair();
@@ -99,6 +104,8 @@ impl SimWorld {
             let (history, server) = (&self.history, &self.server);
             let all_ended = BACKGROUND_ENDED_WITHIN;
             semaphore::check_all_free(&self.scenario, history, server, all_ended).await;
+        } else if !has_log {
+            self.check_policies().await;
         } else {
             self.check_log().await;
             self.check_charges();
@@ -163,6 +170,18 @@ impl SimWorld {
                 server: self.server.clone(),
             });
             return holders.map(|holder| tokio::spawn(holder.run(ends_at))).collect();
+        }
+        if let Some(limits) = Limits::open(client, &self.scenario) {
+            let takers = (0..plan.callers).map(|_| Taker {
+                client: number,
+                limits: limits.clone(),
+                plan: plan.clone(),
+                scenario: self.scenario.clone(),
+                random: self.random.fork(),
+                history: self.history.clone(),
+                server: self.server.clone(),
+            });
+            return takers.map(|taker| tokio::spawn(taker.run(ends_at))).collect();
         }
         let mut options = LimiterOptions::new();
         if let Some((permits, hold_ms)) = plan.lease {
@@ -320,6 +339,23 @@ impl SimWorld {
         if in_log != kept {
             self.history
                 .violation(format!("callers have kept {kept} permits, the log has {in_log}"));
+        }
+    }
+
+    /// What nobody knew of is given back by the next call of its lane, which each client makes.
+    async fn check_policies(&self) {
+        sleep(BACKGROUND_ENDED_WITHIN).await;
+        let mut last = None;
+        for client in &self.clients {
+            let limits = Limits::open(&client.client, &self.scenario);
+            if let Some(limits) = &limits {
+                limits.call_once_more().await;
+            }
+            last = limits;
+        }
+        sleep(BACKGROUND_ENDED_WITHIN).await;
+        if let Some(limits) = &last {
+            policy::check_all_counted(&self.scenario, &self.history, &self.server, limits);
         }
     }
 
