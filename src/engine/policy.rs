@@ -167,18 +167,17 @@ impl Flight {
         }
         let members = engine.members.iter().map(|member| &member.engine);
         for engine in members.chain([engine]) {
-            let Some(policy) = engine.policy.clone() else { continue };
+            if engine.policy.is_none() && !engine.is_plain_semaphore() {
+                continue;
+            }
             let Ok(runtime) = engine.core.own_runtime() else { return };
             let number = self.callers.lane.lock().calls.as_mut().map(Calls::begin);
             let Some(number) = number else { return };
             let (engine, busy) = (engine.clone(), Tasks::begin_in(&engine.core, runtime.id));
             runtime.spawn(async move {
                 let _busy = busy;
-                let call = |lane| engine.policy_call(&policy, lane, Vec::new());
-                let deadline = instant_after(BACKGROUND_DEADLINE);
                 let _may_come_back = engine.permits_may_come_back();
-                let _ =
-                    engine.attempt_numbered(Operation::Refund, deadline, false, number, call).await;
+                let _ = engine.give_back_abandoned(number).await;
             });
         }
     }
@@ -254,6 +253,19 @@ impl Engine {
         let deadline = instant_after(BACKGROUND_DEADLINE);
         let charged = self.attempt_numbered(Operation::Settle, deadline, false, number, call);
         Ok(like_a_logs(charged.await?, policy.rate()).left)
+    }
+
+    /// Makes a call without requests, which gives back what its lane has abandoned.
+    async fn give_back_abandoned(self: &Arc<Self>, number: LaneCall) -> Result<(), Error> {
+        let deadline = instant_after(BACKGROUND_DEADLINE);
+        if let Some(policy) = &self.policy {
+            let call = |lane| self.policy_call(policy, lane, Vec::new());
+            self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
+        } else if let Some(semaphore) = &self.semaphore {
+            let call = |lane| semaphore.call_without_requests(self.core.told_ms(), lane);
+            self.attempt_numbered(Operation::Release, deadline, false, number, call).await?;
+        }
+        Ok(())
     }
 
     /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody

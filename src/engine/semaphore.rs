@@ -712,6 +712,24 @@ async fn give_all_back(mut running: Running) {
 }
 
 impl Semaphore {
+    /// A call that only gives back what its lane has abandoned.
+    pub(super) fn call_without_requests(
+        &self,
+        at: Option<i64>,
+        lane: LaneCall,
+    ) -> SemaphoreAcquireCall {
+        SemaphoreAcquireCall {
+            kind: self.terms.kind,
+            at,
+            id: CallId([0; 12]),
+            lane: Some(lane),
+            is_repeat: false,
+            lease_ms: None,
+            create: None,
+            groups: Vec::new(),
+        }
+    }
+
     /// The calls that give these back: as many as their ids take.
     fn release_calls(&self, lane: Option<LaneCall>, batch: &[Return]) -> Vec<SemaphoreReleaseCall> {
         let count = batch.iter().map(|what| u64::from(what.permits)).sum();

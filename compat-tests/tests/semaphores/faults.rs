@@ -87,7 +87,7 @@ fn a_killed_waiter_takes_nothing() {
 
 /// A client that asks a server through a proxy, one that asks it directly, and a semaphore of both.
 struct Lossy {
-    _server: Server,
+    server: Server,
     proxy: Proxy,
     ours: Semaphore,
     watch: Semaphore,
@@ -102,7 +102,7 @@ impl Lossy {
         watch.set_permits(permits).await.unwrap();
         // Scripts are known, connections stand.
         assert!(ours.acquire(1).await.unwrap().release().await.unwrap());
-        Lossy { _server: server, proxy, ours, watch }
+        Lossy { server, proxy, ours, watch }
     }
 
     async fn settles_at(&self, permits: u64) {
@@ -164,6 +164,30 @@ async fn what_an_abandoned_call_was_granted_comes_back_by_itself() {
         assert!(tokio::time::timeout(ms(100), call).await.is_err());
         trap.sprung().await;
         all.settles_at(9).await;
+    }
+}
+
+/// The call is dropped with the runtime in which it was made, while the server stands still.
+#[test]
+fn what_a_call_was_granted_whose_runtime_ends_comes_back() {
+    for sort in SORTS {
+        let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // The network goes on.
+        let second = tokio::runtime::Runtime::new().unwrap();
+        let all = second.block_on(Lossy::start(sort, 9));
+        first.block_on(async {
+            drop(all.ours.acquire(1).await.unwrap());
+            all.settles_at(9).await;
+            all.server.pause();
+            assert!(tokio::time::timeout(ms(100), all.ours.acquire(2)).await.is_err());
+        });
+        drop(first);
+        all.server.resume();
+        second.block_on(async {
+            // Long before a lease would end.
+            tokio::time::sleep(ms(100)).await;
+            tokio::time::timeout(ms(2000), all.settles_at(9)).await.expect("they come back");
+        });
     }
 }
 
@@ -363,7 +387,7 @@ async fn an_unreadable_value_is_said_to_be_a_semaphores() {
 
 /// The holder learns of it when the lease may have ended, although nothing answers.
 #[tokio::test]
-async fn a_permit_is_lost_when_the_server_stands_still_for_longer_than_its_lease() {
+async fn a_permit_is_lost_when_theserver_stands_still_for_longer_than_its_lease() {
     let server = Server::start().await;
     let options = SemaphoreOptions::new().lease(ms(1000)).permits(1);
     let uploads = client(&server.url()).await.concurrency_with("uploads", options).unwrap();
@@ -432,7 +456,7 @@ async fn permits_that_come_back_silently_are_found() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_empty_is_set_up_again() {
+async fn aserver_that_comes_back_empty_is_set_up_again() {
     let server = Server::start().await;
     let options = SemaphoreOptions::new().lease(Duration::from_secs(6)).permits(2);
     let uploads = client(&server.url()).await.concurrency_with("uploads", options).unwrap();
