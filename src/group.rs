@@ -15,7 +15,6 @@ use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
 use crate::options::OnOutage;
-use crate::policy::Policy;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
 use crate::{Denial, engine};
@@ -448,10 +447,10 @@ fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
     let invalid = |detail: String| Err(Error::invalid(Operation::Limiter, detail));
     let policies = [one, other].map(|it| it.engine().policy.as_ref().map(|policy| &policy.rules));
     for (limiter, policy) in [one, other].iter().zip(policies) {
-        if policy.is_some_and(Policy::is_foreign) {
+        if policy.is_some_and(|policy| policy.is_foreign() || policy.is_rgcra()) {
             return invalid(format!(
-                "other services enforce the limit {:?}, about which no call decides together with others: use \
-                 all_of_in_turn",
+                "other services keep the limit {:?} or its parameters, and no call decides about it together with \
+                 others: use all_of_in_turn",
                 limiter.name()
             ));
         }
@@ -487,6 +486,7 @@ impl fmt::Debug for LimitGroup {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use crate::policy::Policy;
     use futures::FutureExt;
     use tokio::time::Instant;
 

@@ -153,10 +153,18 @@ impl Limiters {
                 }
                 foreign.key(&full_name).map_err(|detail| invalid(&detail))?
             }
+            Rules::Policy(Followed { rules, is_stored: false }) if rules.is_rgcra() => {
+                return Err(invalid(
+                    "a limit with the configuration of Redisson's RGcra: must be made by stored_limiter_of, because \
+                     its parameters are on the server",
+                ));
+            }
+            Rules::Policy(Followed { rules, .. }) if rules.is_rgcra() => full_name,
             Rules::Policy(Followed { rules, .. }) => suffixed(&full_name, rules.word()),
         };
         let keys = match rules {
             Rules::Semaphore(_) => Keys::of_semaphore(&full_name),
+            Rules::Policy(Followed { rules, .. }) if rules.is_rgcra() => Keys::of_rgcra(&full_name),
             _ => Keys::new(&full_name, &self.client_id),
         };
         match self.core.store.check(&keys) {

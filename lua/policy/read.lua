@@ -92,11 +92,12 @@ if not is_replay and (action == 'reset' or stored and stored ~= wanted) then
   if action == 'reset' then
     switch()
     s = nil
-  elseif was_used then
+  elseif was_used and is_stored ~= 'config' then
     change(switch)
   else
+    -- Under a new configuration of RGcra nothing counts as used, as there.
     switch()
-    s = nil
+    s, was_used = nil, nil
     roll()
   end
 end

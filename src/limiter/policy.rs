@@ -97,6 +97,18 @@ impl RateLimiter {
                 let detail = "the parameters of a limit that other services enforce: must be where its format has them";
                 return Err(self.invalid(OPERATION, detail.to_owned()));
             }
+            Some(_) if own.is_some_and(|own| own.rules.is_rgcra() != policy.is_rgcra()) => {
+                let detail =
+                    "one of two buckets with the configuration of Redisson's RGcra: must be both";
+                return Err(self.invalid(OPERATION, detail.to_owned()));
+            }
+            Some(_) if policy.is_rgcra() && (rule != ChangeRule::Reset || keep_alive.is_some()) => {
+                let detail = format!(
+                    "the configuration of Redisson's RGcra with the rule {rule:?} and a keep-alive of {keep_alive:?}: \
+                     must be `ChangeRule::Reset`, as there, without a keep-alive"
+                );
+                return Err(self.invalid(OPERATION, detail));
+            }
             Some(word) if word == asked => {}
             word => {
                 let has = word.map_or("none".to_owned(), |word| format!("`{word}`"));

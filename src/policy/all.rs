@@ -93,8 +93,8 @@ pub(crate) fn decide_all(
 ) -> (Vec<OutcomeGroup>, Vec<Share>) {
     let (mut outcomes, mut shares) = (Vec::new(), vec![Share::default(); members.len()]);
     // What the records still have.
-    let total = |member: &Box<dyn Member>| member.replay().map(|record| record.total);
-    let mut rests: Vec<Option<u64>> = members.iter().map(total).collect();
+    let records = members.iter().map(|member| member.replay());
+    let mut rests: Vec<Option<u64>> = records.map(|record| Some(record?.total)).collect();
     let is_replay = rests.iter().any(Option::is_some);
     // Whether a request waits, its wait and the limiter with the longest one, and the number of waits computed for
     // those behind.

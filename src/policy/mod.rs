@@ -17,6 +17,7 @@ pub(crate) mod frame;
 mod interval;
 mod pace;
 mod queue;
+pub(crate) mod rgcra;
 mod rolling;
 mod sliding;
 #[cfg(all(test, not(shuttle)))]
@@ -33,6 +34,7 @@ use frame::{LONGEST_US, Rules, is_permits};
 use interval::Interval;
 use pace::Pace;
 use queue::Queue;
+use rgcra::Rgcra;
 use rolling::Rolling;
 use sliding::Sliding;
 use window::{Anchored, Even, Window};
@@ -85,6 +87,7 @@ pub(crate) enum Kind {
     Rolling(Rolling),
     Interval(Interval),
     Queue(Queue),
+    Rgcra(Rgcra),
     Foreign(Foreign),
 }
 
@@ -101,6 +104,10 @@ macro_rules! with_rules {
             $crate::policy::Kind::Rolling($rules) => $then,
             $crate::policy::Kind::Interval($rules) => $then,
             $crate::policy::Kind::Queue($rules) => $then,
+            $crate::policy::Kind::Rgcra(it) => {
+                let $rules = &it.bucket;
+                $then
+            }
             $crate::policy::Kind::Foreign($foreign) => $other,
         }
     };
@@ -156,6 +163,30 @@ impl Policy {
     /// Fails outside of [these limits](Policy#limits).
     pub fn gcra(max_burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
         Policy::bucket(max_burst.saturating_add(1), rate, period)
+    }
+
+    /// A [bucket](Policy::gcra) whose parameters are the configuration of Redisson's `RGcra` of the limiter's name, for
+    /// [`stored_limiter_of`](crate::Client::stored_limiter_of): each call reads it, and if it has changed, nothing
+    /// counts as used. As there, permits follow each other after `period` / `rate`, rounded to whole microseconds.
+    /// [`set_policy`](crate::RateLimiter::set_policy) writes it as `RGcra.setRate` does.
+    ///
+    /// Only the configuration is shared. Whoever uses `RGcra` itself, whose command no released server has, draws from
+    /// a budget of its own; and its `setRate` with the values that are in force does not reset this one.
+    ///
+    /// Fails outside of [these limits](Policy#limits); the period may be any number of nanoseconds above 0.
+    pub fn rgcra(max_burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
+        permits("a capacity", max_burst.saturating_add(1))?;
+        permits("a rate", rate)?;
+        let text = format!("{}.{:09}", period.as_secs(), period.subsec_nanos());
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        let config = [max_burst.to_string(), rate.to_string(), text.to_owned()];
+        match Rgcra::new(config).ok().filter(|_| is_below_limits(period)) {
+            Some(rgcra) => Ok(Policy(Kind::Rgcra(rgcra))),
+            None => Err(invalid(format!(
+                "{rate} permits every {period:?}, and {max_burst} more at once: the period must be above 0 and at \
+                 most 10 years, and all permits must be gained within 100 years"
+            ))),
+        }
     }
 
     /// A bucket that holds up to `capacity` permits in use, of which `leak` every `period` leak out, evenly. It is
@@ -400,7 +431,7 @@ impl Policy {
     /// The policy's name in keys and metrics.
     pub(crate) fn word(&self) -> &'static str {
         match self.0 {
-            Kind::Bucket(_) => "bucket",
+            Kind::Bucket(_) | Kind::Rgcra(_) => "bucket",
             Kind::Fixed(_) => "fixed",
             Kind::Anchored(_) => "anchored",
             Kind::Calendar(_) => "calendar",
@@ -418,6 +449,11 @@ impl Policy {
             Kind::Queue(queue) => Some(Duration::from_micros(queue.max_delay)),
             _ => None,
         }
+    }
+
+    /// Whether its parameters are `RGcra`'s.
+    pub(crate) fn is_rgcra(&self) -> bool {
+        matches!(self.0, Kind::Rgcra(_))
     }
 
     /// Whether other services enforce it.
@@ -487,6 +523,10 @@ fn permits(what: &str, number: u64) -> Result<u64, Error> {
         true => Ok(number),
         false => Err(invalid(format!("{what} of {number} permits: must be 1 to 2^32-1"))),
     }
+}
+
+fn is_below_limits(period: Duration) -> bool {
+    period <= Duration::from_micros(LONGEST_US)
 }
 
 /// A width or a period in microseconds.

@@ -463,7 +463,7 @@ proptest! {
                     Kind::Rolling(_) => limit,
                     Kind::Sliding(_) => 2 * limit - 1,
                     Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => 2 * limit,
-                    Kind::Foreign(_) => unreachable!("on servers only"),
+                    Kind::Rgcra(_) | Kind::Foreign(_) => unreachable!("on servers only"),
                 };
                 prop_assert!(sum <= most, "{} of {} in {} us", sum, most, us);
             }

@@ -48,6 +48,19 @@ impl Keys {
         }
     }
 
+    /// The keys of a bucket whose parameters are `RGcra`'s: its configuration as the value, and as the log the key that
+    /// it counts in itself.
+    pub(crate) fn of_rgcra(full_name: &str) -> Self {
+        let bucket: Arc<str> = suffixed(full_name, "bucket").into();
+        Keys {
+            hash: bucket.clone(),
+            value: suffixed(full_name, "config").into(),
+            permits: full_name.into(),
+            client_value: bucket.clone(),
+            client_permits: bucket,
+        }
+    }
+
     /// The keys of the other limiter with the same values and logs: `{api}` for `api`, and `api` for `{api}`.
     /// Only the hashes differ.
     #[cfg(any(feature = "admin", test))]

@@ -10,6 +10,7 @@ use super::*;
 use crate::clock::system_ms;
 use crate::policy::all::Member;
 use crate::policy::frame::Limiter;
+use crate::policy::rgcra::Rgcra;
 use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
 use crate::store::redis::Script;
 use crate::store::refusal;
@@ -23,6 +24,9 @@ macro_rules! policy {
 }
 
 policy!(BUCKET, "policy/pace", "policy/bucket");
+script!(RGCRA, AtReceiver: "policy/head", "policy/rgcra", "policy/fields", "policy/usual", "policy/names",
+    "policy/pace", "policy/bucket", "policy/read", "policy/decide", "policy/write");
+script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
 policy!(WINDOW, "policy/window");
 policy!(SLIDING, "policy/sliding");
 policy!(ROLLING, "policy/rolling");
@@ -124,10 +128,12 @@ fn command(
         Kind::Rolling(_) => &ROLLING,
         Kind::Interval(_) => &INTERVAL,
         Kind::Queue(_) => &QUEUE,
+        Kind::Rgcra(_) => &RGCRA,
         Kind::Foreign(ref foreign) => foreign_script(&foreign.format),
     };
     let names = match &policy.0 {
         Kind::Foreign(foreign) => foreign.keys(&keys.hash, at),
+        Kind::Rgcra(_) => vec![keys.hash.to_string(), keys.value.to_string()],
         _ => vec![keys.hash.to_string()],
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -152,14 +158,32 @@ pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Pol
 
 /// Reads the limiter with the rules of a policy, and puts its parameters in force unless the stored ones are.
 macro_rules! limiter {
-    ($call:expr, $space:expr, $keys:expr, $lane:expr, $limiter:ident => $then:expr) => {
-        with_rules!($call.policy, rules => {
-            let wanted = (!$call.is_stored).then_some(rules);
-            let rule = ChangeRule::Keep;
+    ($call:expr, $space:expr, $keys:expr, $lane:expr, $limiter:ident => $then:expr) => {{
+        let (policy, is_stored, rule) = in_force(&$call.policy, $call.is_stored, $space, $keys)?;
+        with_rules!(policy, rules => {
+            let wanted = (!is_stored).then_some(rules);
             let $limiter = Limiter::read($space, $keys, $call.at, wanted, rule, $lane)?;
             $then
         }, _foreign => Err(refusal::only_on_servers()))
-    };
+    }};
+}
+
+/// The policy with the parameters that are in force if `RGcra` says them, whether they are those of the limiter's hash,
+/// and what becomes of what was used if they are others.
+fn in_force(
+    policy: &Policy,
+    is_stored: bool,
+    space: &Keyspace,
+    keys: &Keys,
+) -> Result<(Policy, bool, ChangeRule), Error> {
+    if !policy.is_rgcra() {
+        return Ok((policy.clone(), is_stored, ChangeRule::Keep));
+    }
+    let rgcra = Rgcra::read(space.hash(&keys.value)?)?;
+    let stored = space.hash(&keys.hash)?.and_then(|fields| fields.get("c"));
+    let policy = Policy(Kind::Rgcra(rgcra));
+    let is_same = stored.is_none_or(|text| *text == policy.text());
+    Ok((policy, false, if is_same { ChangeRule::Keep } else { ChangeRule::Reset }))
 }
 
 impl PolicyCall {
@@ -371,6 +395,12 @@ impl StoreCall for PolicyChangeCall {
     type Reply = ();
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
+        if let Kind::Rgcra(rgcra) = &self.policy.0 {
+            rgcra.write(space.hash_mut(&keys.value)?);
+            space.remove(&keys.hash);
+            space.remove(&keys.permits);
+            return Ok(());
+        }
         with_rules!(self.policy, rules => {
             let limiter = Limiter::read(space, keys, self.at, Some(rules), self.rule, None)?;
             limiter.store(space, keys, self.keep_alive_ms)
@@ -378,6 +408,11 @@ impl StoreCall for PolicyChangeCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        if let Kind::Rgcra(rgcra) = &self.policy.0 {
+            let names = [&*keys.hash, &*keys.value, &*keys.permits];
+            let command = ServerCommand::script(&SET_RGCRA, &names);
+            return rgcra.config.iter().fold(command, |command, text| command.arg(text.as_str()));
+        }
         let action = match self.rule {
             ChangeRule::Keep => "keep",
             ChangeRule::Scale => "scale",

@@ -19,6 +19,7 @@ use crate::wire::keys::Keys;
 mod groups;
 mod lanes;
 mod programs;
+mod rgcra;
 mod server;
 mod vectors;
 
