@@ -146,7 +146,7 @@ async fn wrong_credentials_fail_connecting_and_the_first_call() {
             limiter.exists().await.unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Auth, "{error:?}");
-            assert_eq!(error.execution(), Execution::NotExecuted);
+            assert_eq!(error.execution(), Execution::NotExecuted, "{error:?}");
             let text = format!("{error} {error:?}");
             for secret in ["guess", "jane", "nobody", PASSWORD] {
                 assert!(!text.contains(secret), "{text}");

@@ -23,7 +23,7 @@ use crate::store::channels::Heard;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::listen::Listening;
 use crate::store::redis::open::OpenConnection;
-use crate::store::redis::reply;
+use crate::store::redis::reply::{self, EndOfUse};
 use crate::store::redis::topology::Connector;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
@@ -128,7 +128,7 @@ impl Connection {
         let request = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(cmd).await
         };
-        self.exchange(request, reply::is_of_replica, deadline).await
+        self.exchange(request, reply::end_of_use, deadline).await
     }
 
     /// Sends a command; if it calls a script that the server does not know, then sends the script in full.
@@ -154,8 +154,8 @@ impl Connection {
         let request = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_commands(commands, 0, commands.len()).await
         };
-        let is_of_replica = |values: &Vec<Value>| values.iter().any(reply::is_of_replica);
-        self.exchange(request, is_of_replica, deadline).await
+        let end_of_use = |values: &Vec<Value>| values.iter().find_map(reply::end_of_use);
+        self.exchange(request, end_of_use, deadline).await
     }
 
     /// Hears what is announced on this channel of the server, until the connection for it is lost.
@@ -166,7 +166,7 @@ impl Connection {
     async fn exchange<T, Answer>(
         self: &Arc<Self>,
         request: impl FnOnce(MultiplexedConnection) -> Answer,
-        is_of_replica: impl FnOnce(&T) -> bool,
+        end_of_use: impl FnOnce(&T) -> Option<EndOfUse>,
         deadline: Duration,
     ) -> Result<T, Error>
     where
@@ -180,10 +180,12 @@ impl Connection {
         let attempt = self.attempt(request, deadline, &mut progress);
         if let Some(result) = rt::in_time(tokio::time::sleep(deadline), attempt).await {
             return result.inspect(|value| {
-                if let Some((open, _)) = &progress.handed_over
-                    && is_of_replica(value)
-                {
-                    self.leave_replica(open);
+                let Some((open, _)) = &progress.handed_over else { return };
+                match end_of_use(value) {
+                    Some(EndOfUse::IsReplica) => self.leave_replica(open),
+                    // The next call would be sent into it, and its outcome unknown.
+                    Some(EndOfUse::Closes) => self.forget(open, "the server closes it"),
+                    None => {}
                 }
             });
         }
