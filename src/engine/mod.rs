@@ -331,7 +331,8 @@ impl Engine {
             true => core.server_time.clone(),
             false => Arc::new(AtomicI64::new(0)),
         };
-        let observer = LimiterObserver::new(&name, &core.observers);
+        let policy = rules.policy().map(|policy| policy.rules.word());
+        let observer = LimiterObserver::new(&name, policy, &core.observers);
         Engine {
             name,
             policy: rules.policy().cloned(),

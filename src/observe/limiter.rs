@@ -10,18 +10,25 @@ use crate::error::Operation;
 pub struct ObservedLimiter {
     name: Arc<str>,
     label: Option<Arc<str>>,
+    policy: Option<&'static str>,
     pub(super) observers: Observers,
     #[cfg(feature = "metrics")]
     pub(super) meters: Option<Arc<super::meters::MetricHandles>>,
 }
 
 impl ObservedLimiter {
-    fn new(name: Arc<str>, label: Option<Arc<str>>, observers: Observers) -> Arc<Self> {
+    fn new(
+        name: Arc<str>,
+        label: Option<Arc<str>>,
+        policy: Option<&'static str>,
+        observers: Observers,
+    ) -> Arc<Self> {
         Arc::new(ObservedLimiter {
             #[cfg(feature = "metrics")]
-            meters: observers.meters.as_ref().map(|meters| meters.handles(label.as_ref())),
+            meters: observers.meters.as_ref().map(|meters| meters.handles(&label, policy)),
             name,
             label,
+            policy,
             observers,
         })
     }
@@ -36,6 +43,11 @@ impl ObservedLimiter {
     /// label are added up.
     pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
+    }
+
+    /// The kind of its [`Policy`](crate::Policy), as in its key; `None` if it has none.
+    pub fn policy(&self) -> Option<&'static str> {
+        self.policy
     }
 
     fn counted(&self, count: Count, change: i64) {
@@ -60,9 +72,14 @@ pub(crate) struct LimiterObserver {
 }
 
 impl LimiterObserver {
-    pub(crate) fn new(name: &Arc<str>, observers: &Observers) -> Self {
+    pub(crate) fn new(
+        name: &Arc<str>,
+        policy: Option<&'static str>,
+        observers: &Observers,
+    ) -> Self {
+        let (name, observers) = (name.clone(), observers.clone());
         LimiterObserver {
-            without_label: ObservedLimiter::new(name.clone(), None, observers.clone()),
+            without_label: ObservedLimiter::new(name, None, policy, observers),
             chosen: OnceLock::new(),
             by_default: OnceLock::new(),
         }
@@ -75,8 +92,8 @@ impl LimiterObserver {
     }
 
     fn labelled(&self, label: Arc<str>) -> Arc<ObservedLimiter> {
-        let ObservedLimiter { name, observers, .. } = &*self.without_label;
-        ObservedLimiter::new(name.clone(), Some(label), observers.clone())
+        let ObservedLimiter { name, policy, observers, .. } = &*self.without_label;
+        ObservedLimiter::new(name.clone(), Some(label), *policy, observers.clone())
     }
 
     /// The chosen label.

@@ -18,24 +18,27 @@ mod names;
 use names as name;
 pub use names::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 
-/// The label key for limiters that have a label.
+/// The label key for limiters that have a label, and for those that have a policy.
 const LIMITER: &str = "limiter";
+const POLICY: &str = "policy";
 
 /// A label's key and value.
 type LabelPair = (&'static str, &'static str);
 
-/// Registers handles, with the limiter's label if it has one.
-#[derive(Clone, Default)]
-struct Registrar(Option<Arc<str>>);
+/// Registers handles, with the limiter's label and the word of its policy if it has them.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+struct Registrar {
+    label: Option<Arc<str>>,
+    policy: Option<&'static str>,
+}
 
 impl Registrar {
     fn labels(&self, labels: &[LabelPair]) -> Vec<Label> {
-        let own = self
-            .0
-            .iter()
-            .map(|label| Label::new(LIMITER, SharedString::from_shared(label.clone())));
+        let label = self.label.iter();
+        let label = label.map(|it| Label::new(LIMITER, SharedString::from_shared(it.clone())));
+        let policy = self.policy.iter().map(|it| Label::from_static_parts(POLICY, it));
         let all = labels.iter().map(|(key, value)| Label::from_static_parts(key, value));
-        all.chain(own).collect()
+        all.chain(policy).chain(label).collect()
     }
 
     fn counter(&self, name: &'static str, labels: &[LabelPair]) -> Counter {
@@ -74,7 +77,7 @@ const DENIES: [DecidedBy; 4] =
 /// How a call ends.
 const OUTCOMES: [&str; 3] = ["answered", "failed", "abandoned"];
 
-/// The metric handles of all limiters of a client, or of those with one label.
+/// The metric handles of all limiters of a client, or of those with the same labels.
 pub(super) struct MetricHandles {
     registrar: Registrar,
     granted: DecidedCounters,
@@ -176,10 +179,10 @@ impl MetricHandles {
 
 /// The meters of one client.
 pub(super) struct Meters {
-    /// The handles of all limiters without a label.
+    /// The handles of all limiters without labels.
     limiters: Arc<MetricHandles>,
-    /// Shared by all limiters with the same label; a web service has one limiter for each caller.
-    by_label: Mutex<HashMap<Arc<str>, Arc<MetricHandles>>>,
+    /// Shared by all limiters with the same labels; a web service has one limiter for each caller.
+    by_labels: Mutex<HashMap<Registrar, Arc<MetricHandles>>>,
     skew: Gauge,
     skew_uncertainty: Gauge,
     open: Gauge,
@@ -202,7 +205,7 @@ impl Meters {
         let connects = |outcome| all.counter(name::CONNECTS, &[("outcome", outcome)]);
         Meters {
             limiters: Arc::new(MetricHandles::new(all.clone())),
-            by_label: Mutex::default(),
+            by_labels: Mutex::default(),
             skew: all.gauge(name::SKEW, &[]),
             skew_uncertainty: all.gauge(name::SKEW_UNCERTAINTY, &[]),
             open: circuits("open"),
@@ -217,15 +220,22 @@ impl Meters {
         }
     }
 
-    /// The handles of limiters with this label.
-    pub(super) fn handles(&self, label: Option<&Arc<str>>) -> Arc<MetricHandles> {
-        let Some(label) = label else { return self.limiters.clone() };
-        if let Some(handles) = lock(&self.by_label).get(label) {
+    /// The handles of limiters with this label and this policy.
+    pub(super) fn handles(
+        &self,
+        label: &Option<Arc<str>>,
+        policy: Option<&'static str>,
+    ) -> Arc<MetricHandles> {
+        let registrar = Registrar { label: label.clone(), policy };
+        if registrar == Registrar::default() {
+            return self.limiters.clone();
+        }
+        if let Some(handles) = lock(&self.by_labels).get(&registrar) {
             return handles.clone();
         }
         // Called without the lock, because the recorder is foreign code.
-        let handles = Arc::new(MetricHandles::new(Registrar(Some(label.clone()))));
-        lock(&self.by_label).entry(label.clone()).or_insert(handles).clone()
+        let handles = Arc::new(MetricHandles::new(registrar.clone()));
+        lock(&self.by_labels).entry(registrar).or_insert(handles).clone()
     }
 
     #[inline]

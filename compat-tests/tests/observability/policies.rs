@@ -19,11 +19,15 @@ async fn acquires_permits_and_calls_of_a_policy_are_counted() {
     assert!(!limiter.try_acquire_now(2).await.unwrap().is_granted());
     assert_eq!(grant.refund(3).await.unwrap(), 3);
     assert!(limiter.pause_for(Duration::from_secs(1)).await.is_err());
+    // Of one name, without a label of its own.
+    let day = Duration::from_secs(86_400);
+    let other = client.limiter_of("plan", Policy::anchored_window(5, day).unwrap()).unwrap();
+    assert!(other.try_acquire_now(2).await.unwrap().is_granted());
     client.close().await;
     let scrape = Scrape::take();
     let count = |name: &str, label: &str, value: &str| {
         let name = format!("redisson_limiter_{name}_total");
-        scrape.sum(&name, &[("limiter", "of a policy"), (label, value)])
+        scrape.sum(&name, &[("limiter", "of a policy"), ("policy", "fixed"), (label, value)])
     };
     for (name, label, value, expected) in [
         ("acquires", "result", "granted", 1.0),
@@ -35,4 +39,6 @@ async fn acquires_permits_and_calls_of_a_policy_are_counted() {
     ] {
         assert_eq!(count(name, label, value), expected, "{name} {value}");
     }
+    let permits = "redisson_limiter_permits_total";
+    assert_eq!(scrape.sum(permits, &[("policy", "anchored"), ("result", "granted")]), 2.0);
 }
