@@ -19,13 +19,13 @@ pub struct StoredPolicy {
 
 impl Client {
     /// The limiters of this name that follow a [`Policy`] and have state: one of each kind at most, as each kind has
-    /// a key of its own. Limits that other services enforce are not among them. Changes nothing.
+    /// a key of its own, and an error for each key that cannot be read: [`ErrorKind::WrongType`] or
+    /// [`ErrorKind::CorruptState`]. Limits that other services enforce are not among them. Changes nothing.
     ///
     /// # Errors
     ///
-    /// See [`limiter`](Self::limiter); [`ErrorKind::WrongType`] and [`ErrorKind::CorruptState`] if such a key cannot
-    /// be read; those [of the server](crate::RateLimiter#errors-of-the-server).
-    pub async fn policies_of(&self, name: &str) -> Result<Vec<StoredPolicy>, Error> {
+    /// See [`limiter`](Self::limiter); those [of the server](crate::RateLimiter#errors-of-the-server).
+    pub async fn policies_of(&self, name: &str) -> Result<Vec<Result<StoredPolicy, Error>>, Error> {
         let mut found = Vec::new();
         for policy in Policy::one_of_each() {
             let limiter = self.stored_limiter_of(name, policy.clone())?;
@@ -35,10 +35,13 @@ impl Client {
             match limiter.call(Operation::Inspect, call).await {
                 Ok(PolicyPeek { parameters, available, .. }) => {
                     let limit = parameters.limit();
-                    found.push(StoredPolicy { policy: parameters, limit, available });
+                    found.push(Ok(StoredPolicy { policy: parameters, limit, available }));
                 }
                 Err(error) if error.kind() == ErrorKind::NotInitialized => {}
-                Err(error) => return Err(error),
+                Err(error) => match error.kind() {
+                    ErrorKind::WrongType | ErrorKind::CorruptState => found.push(Err(error)),
+                    _ => return Err(error),
+                },
             }
         }
         Ok(found)

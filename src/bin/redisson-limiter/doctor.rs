@@ -140,7 +140,7 @@ async fn look(
     };
     let policies = match args.all {
         true => policies_of(client, &name, with_policies).await?,
-        false => client.policies_of(&name).await?,
+        false => client.policies_of(&name).await?.into_iter().collect::<Result<_, _>>()?,
     };
     if view.is_missing() && !args.all && policies.is_empty() {
         return Err(Failure::NoLimiter(name));

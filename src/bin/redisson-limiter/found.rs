@@ -107,8 +107,8 @@ pub async fn look_at(
     }
 }
 
-/// The limiters of this name that follow a policy, if the walk has found a key of one: none if such a key cannot
-/// be read, because it may be another program's.
+/// The limiters of this name that follow a policy, if the walk has found a key of one. A key that cannot be read may be
+/// another program's.
 pub async fn policies_of(
     client: &Client,
     name: &str,
@@ -117,12 +117,7 @@ pub async fn policies_of(
     if !with_policies.contains(name) {
         return Ok(Vec::new());
     }
-    match client.policies_of(name).await {
-        Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::CorruptState) => {
-            Ok(Vec::new())
-        }
-        policies => Ok(policies?),
-    }
+    Ok(client.policies_of(name).await?.into_iter().flatten().collect())
 }
 
 /// The clients of a limiter that may have their own budgets, and why some could not be found.

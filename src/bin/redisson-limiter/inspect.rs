@@ -28,6 +28,7 @@ pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Fail
         view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
     }
     let policies = client.policies_of(&args.name).await?;
+    let policies = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
     if view.is_missing() && policies.is_empty() {
         return Err(Failure::NoLimiter(args.name.clone()));
     }
