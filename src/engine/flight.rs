@@ -60,11 +60,9 @@ pub(super) struct Flight {
     /// The client closed while the server was not answering: there is no point in asking the server to take
     /// permits back, so they are left to expire.
     was_left_unanswered: bool,
-    /// When the last attempt began.
+    /// When the last attempt began. The leases of a semaphore's permits began no earlier, as it renews what an earlier
+    /// one was granted.
     pub(super) attempt_began: Time,
-    /// When the last attempt was sent: the leases of a semaphore's permits began no earlier, as it renews what an
-    /// earlier one was granted.
-    pub(super) lease_began: Time,
     pub(super) observer: ObservedCall,
     /// The parent span of the call.
     span: Option<Box<Span>>,
@@ -116,7 +114,6 @@ impl Flight {
             unconfirmed_since: None,
             was_left_unanswered: false,
             attempt_began: 0,
-            lease_began: 0,
             observer: ObservedCall::none(),
             span: state.queue.only_caller().and_then(|caller| caller.span.clone()),
             has_ended: false,
@@ -293,7 +290,6 @@ impl Flight {
         };
         let audit_limit = engine.audit_limit(&self.known, date);
         let sent = core.now();
-        self.lease_began = sent;
         let call = AcquireCall {
             now,
             id: self.id,

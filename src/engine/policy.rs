@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
-use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
@@ -296,19 +295,9 @@ impl Engine {
         number: LaneCall,
         call: impl Fn(LaneCall) -> C + Send + Sync,
     ) -> Result<C::Reply, Error> {
-        let mut attempts = UntilDeadline {
-            // Later attempts might not find the record of an earlier one.
-            deadline: deadline.min(instant_after(LONGEST_ATTEMPTS)),
-            limit: self.core.attempt,
-            is_idempotent: true,
-            fails_fast: || fails_fast || self.is_closed(),
-            is_unknown: false,
-            is_certain: false,
-            observer: self.observer.call(operation),
-            call: |limit| self.attempt(call(number.clone()), limit),
-        };
-        let answer = retry(&mut attempts).await;
-        attempts.observer.ended(&answer);
-        answer
+        // Later attempts might not find the record of an earlier one.
+        let deadline = deadline.min(instant_after(LONGEST_ATTEMPTS));
+        let call = |_| call(number.clone());
+        Ok(self.call_until(operation, deadline, fails_fast, call).await?.0)
     }
 }

@@ -223,7 +223,7 @@ impl Flight {
     pub(super) fn hold(&self, first: u64, permits: u64) -> Arc<Hold> {
         let engine = &self.callers.engine;
         let ends = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
-            Some(ms) => ends_after(self.lease_began, ms),
+            Some(ms) => ends_after(self.attempt_began, ms),
             None => Time::MAX,
         };
         // A call has fewer requests, and grants fewer permits, than a `u32` counts.
@@ -548,7 +548,7 @@ impl Engine {
 
     /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
     /// carried out.
-    async fn call_until<C: StoreCall>(
+    pub(super) async fn call_until<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: tokio::time::Instant,

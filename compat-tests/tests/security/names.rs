@@ -2,6 +2,7 @@
 //! looked for: the hash of the limiter that has the same values and logs.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use compat_tests::keys::Keys;
 use compat_tests::monitor::{Command, Monitor};
@@ -146,7 +147,9 @@ async fn names_reach_their_own_keys_only() {
     let before = content(&server).await;
     let mut monitor = Monitor::start(&server).await;
     for prefix in ["", "p:", "{t}:", "\r\n{"] {
-        let client = Client::builder().key_prefix(prefix).connect(&server.url()).await.unwrap();
+        // Names are of up to some megabytes.
+        let client = Client::builder().key_prefix(prefix).deadline(Duration::from_secs(20));
+        let client = client.connect(&server.url()).await.unwrap();
         for _ in 0..names {
             let (name, renamed) = (name(&mut random), name(&mut random) + "2");
             monitor.take().await;
