@@ -16,7 +16,7 @@ read_state = function()
       unreadable('expire', ends)
     end
   end
-  return read_record()
+  return read_record(KEYS[3])
 end
 
 function roll()
@@ -57,5 +57,5 @@ write_state = function(fields)
       call('PEXPIRE', key, int(width / 1000))
     end
   end
-  write_record(fields)
+  write_record(fields, KEYS[3], s.ns)
 end

@@ -21,7 +21,7 @@ read_state = function()
       unreadable('bucket.timestamp', start)
     end
   end
-  return read_record()
+  return read_record(KEYS[4])
 end
 
 local function permits_of(member)
@@ -89,5 +89,5 @@ write_state = function(fields)
   call('HSET', key, 'token', int(s.n), 'bucket.token', int(s.current), 'bucket.timestamp',
     format('%.17g', s.ns), 'key', int(s.number))
   call('PEXPIRE', key, int(width / 1000))
-  write_record(fields)
+  write_record(fields, KEYS[4], (now + width) * 1000)
 end

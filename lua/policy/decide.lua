@@ -11,7 +11,7 @@ elseif not is_change then
   -- Of a call that was decided before, what it was granted is granted again.
   local free = available()
   if is_replay then
-    reply, free = {0, at, now, 1, free, given, given_f}, total
+    reply, free = {0, at, now, 1 + total, free, given, given_f}, total
   else
     reply = {0, now, now, 0, 0, 0, 0}
   end

@@ -15,7 +15,7 @@
 --        abandon    the lowest number of a call in this lane whose grant nobody uses
 --        max_age    the age in microseconds beyond which an earlier grant of this call is not used
 --        time_text  the time in epoch microseconds; '' for the server's clock
--- reply  take   {0, time of the decision, now, 1 if it was decided before, available, mark, its fraction,
+-- reply  take   {0, time of the decision, now, 0, or 1 + what it was granted before, available, mark, its fraction,
 --               outcomes …}, an outcome being count, kind, wait in microseconds
 --               kinds: 0 granted, 1 refused, 2 refused with a wait of at least so much, 3 waiting, 4 waiting at
 --               least so much, 5 more than the limit; 8 granted from a time on: 1, 8, time, mark, its fraction

@@ -1,31 +1,35 @@
 //! Acquires for a key: the same key gets the same grant for an interval, from any process.
 //!
 //! They bypass the queue, because a key that has a grant must get it no matter who is waiting there, and
-//! because the entry of a key contains no other request.
+//! because the entry of a key contains no other request. Under a policy, the key names a lane, which has one call.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, NoAnswer, Verdict};
+use super::policy::{Followed, like_a_logs};
 use super::refund::Entry;
-use super::{Engine, closed};
+use super::{Engine, closed, instant_after};
 use crate::clock::Now;
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::observe::CallSize;
 use crate::options::Fraction;
 use crate::queue::Request;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, Store};
-use crate::wire::entry::EntryId;
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, OutcomeGroup, RequestGroup, Store, Wait,
+};
+use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 impl Engine {
     /// Asks the store for the permits of a key. If the future is dropped, the call may still be executed;
     /// whatever it is granted belongs to the key.
-    pub(crate) async fn acquire_once(self: &Arc<Self>, id: EntryId, request: Request) -> Verdict {
+    pub(crate) async fn acquire_once(self: &Arc<Self>, key: &[u8], request: Request) -> Verdict {
         if self.is_closed() {
             return Err(NoAnswer::Failed(closed()));
         }
         let lane = self.lane().map_err(NoAnswer::Failed)?;
         let behind = lane.lock().queue.wait_behind(self.core.now());
+        let id = EntryId::of_key(key);
         let group = RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 };
         let call = AcquireCall {
             now: Now::Server,
@@ -43,8 +47,11 @@ impl Engine {
             groups: vec![group],
         };
         let reply = loop {
-            let reply =
-                self.ask_once(call.clone(), request.clone()).await.map_err(NoAnswer::Failed)?;
+            let answer = match &self.policy {
+                Some(policy) => self.ask_once_of_policy(policy, key, &request, behind).await,
+                None => self.ask_once(call.clone(), request.clone()).await,
+            };
+            let reply = answer.map_err(NoAnswer::Failed)?;
             // Ask again: too many entries have expired for a single call to handle.
             if reply.outcomes.first().is_none_or(|group| group.outcome != Outcome::Undecided) {
                 break reply;
@@ -65,6 +72,36 @@ impl Engine {
             (_, Some(wait)) if permits <= self.most_permits(rate) => Err(NoAnswer::Refused(wait)),
             _ => Ok(Answer::ExceedsRate { requested: permits, rate, by: None }),
         }
+    }
+
+    /// Makes the only call of the key's lane, whose record is what the key was granted. The reply is that of a log,
+    /// without a mark: a refund would leave the key with its grant.
+    async fn ask_once_of_policy(
+        self: &Arc<Self>,
+        policy: &Followed,
+        key: &[u8],
+        request: &Request,
+        behind: Option<Wait>,
+    ) -> Result<AcquireReply, Error> {
+        let rules = policy.rules.of_key(key).unwrap_or_else(|| policy.rules.clone());
+        let policy = Followed { rules, ..policy.clone() };
+        // Behind a waiting request it may only find an earlier grant, and asks for more than there can be.
+        let permits = if behind.is_some() { MAX_ENTRY_PERMITS } else { request.permits };
+        let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
+        let call = |lane| self.policy_call(&policy, lane, groups.clone());
+        let deadline = instant_after(Duration::from_micros(request.deadline));
+        let (began, number) = (self.core.now(), LaneCall::only(EntryId::of_key(key)));
+        let answer = self.attempt_numbered(Operation::Acquire, deadline, true, number, call).await;
+        let reply = answer.inspect_err(|error| self.server_failed(began, error))?;
+        let granted_before = reply.granted_before;
+        let is_granted = |outcome| matches!(outcome, Outcome::Granted | Outcome::Scheduled { .. });
+        let is_granted = granted_before.is_some() || is_granted(reply.outcomes[0].outcome);
+        let mut reply =
+            AcquireReply { granted_before, mark: None, ..like_a_logs(reply, policy.rate()) };
+        if is_granted {
+            reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
+        }
+        Ok(reply)
     }
 
     /// Makes the call until it is answered or its deadline passes. A repeated call finds its own grant.

@@ -183,7 +183,7 @@ impl Flight {
 }
 
 /// The reply in the form of a limiter's with a log.
-fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
+pub(super) fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
     let left = reply.left.min(MAX_EXACT) as i64;
     AcquireReply {
         mark: Some((reply.mark, reply.now)),
@@ -247,9 +247,7 @@ impl Engine {
             false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
         };
         let call = |lane| self.policy_call(policy, lane, vec![group]);
-        let name: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let number = LaneCall { name: name.into(), number: 1, abandon: None, max_age_us: None };
-        let deadline = instant_after(BACKGROUND_DEADLINE);
+        let (deadline, number) = (instant_after(BACKGROUND_DEADLINE), LaneCall::only(id));
         let charged = self.attempt_numbered(Operation::Settle, deadline, false, number, call);
         Ok(like_a_logs(charged.await?, policy.rate()).left)
     }
@@ -287,7 +285,7 @@ impl Engine {
         answer
     }
 
-    async fn attempt_numbered<C: StoreCall>(
+    pub(super) async fn attempt_numbered<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: Instant,

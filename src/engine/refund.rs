@@ -225,6 +225,10 @@ impl Engine {
             let _may_come_back = self.permits_may_come_back();
             return self.refund_marked(policy, mark, requested, deadline, !in_background).await;
         }
+        if self.policy.is_some() {
+            // What a key was granted stays the key's.
+            return Ok(0);
+        }
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
         let mut attempts = UntilDeadline {

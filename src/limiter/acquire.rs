@@ -15,7 +15,7 @@ use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
 use crate::rt;
 use crate::store::limits::MOST_AT_ONCE;
-use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
+use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits, timeout)`.
@@ -127,6 +127,11 @@ impl RateLimiter {
     /// Keys are told apart by 62 bits of their SHA-1: one among *n* keys of an interval is taken for another with a
     /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
     ///
+    /// Of a limiter with a [`Policy`](crate::Policy), the key has its grant for at least a minute, or until the window
+    /// ends if there is a key for each window, and what it was granted cannot be refunded:
+    /// [`Grant::refund`](crate::Grant::refund) then gives nothing back. With Mixer's formats the key is a deduplication
+    /// id, shared with Mixer's own calls.
+    ///
     /// # Errors
     ///
     /// See [`try_acquire`](Self::try_acquire); and [`ErrorKind::InvalidArgument`] if the key is empty.
@@ -144,11 +149,16 @@ impl RateLimiter {
             let detail = "an empty key: must have at least one byte".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
-        self.check_is_redissons(Operation::Acquire, "try_acquire_once")?;
-        let id = EntryId::of_key(key.as_ref());
+        if let Some(policy) = &self.engine().policy
+            && policy.rules.of_key(key.as_ref()).is_none()
+        {
+            let detail = "a key that is not text: Mixer's deduplication ids are UTF-8".to_owned();
+            return Err(self.invalid(Operation::Acquire, detail));
+        }
         let mut observer = self.engine().observer.acquire(permits);
         observer.is_queued();
-        let answer = self.decide_once(id, self.request(permits, MaxWait::None), true).await;
+        let answer =
+            self.decide_once(key.as_ref(), self.request(permits, MaxWait::None), true).await;
         observer.ended(&answer);
         answer
     }
@@ -283,15 +293,15 @@ impl RateLimiter {
     /// Asks the store for the permits of a key.
     pub(super) async fn decide_once(
         &self,
-        id: EntryId,
+        key: &[u8],
         request: Request,
         consults: bool,
     ) -> Result<Decision, Error> {
         if let Some((outage, policy)) = self.checked(&request)?.filter(|_| consults) {
-            return self.decide_with_policy(request, Some(id), outage, policy).await;
+            return self.decide_with_policy(request, Some(key), outage, policy).await;
         }
         let permits = request.permits;
-        self.decision(self.engine().acquire_once(id, request).await, permits)
+        self.decision(self.engine().acquire_once(key, request).await, permits)
     }
 
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.

@@ -15,7 +15,6 @@ use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Request};
 use crate::rate::Rate;
 use crate::store::Wait;
-use crate::wire::entry::EntryId;
 
 impl RateLimiter {
     /// What was decided for this limiter while the server was away. The counts belong to the name in this
@@ -24,13 +23,13 @@ impl RateLimiter {
         self.engine().outage_report()
     }
 
-    /// Lets the server decide, or the policy if the server is away. `key`: the id of the key that the request is for.
+    /// Lets the server decide, or the policy if the server is away. `key`: the key that the request is for.
     ///
     /// Boxed, because the future of every call would be as large otherwise.
     pub(super) fn decide_with_policy<'a>(
         &'a self,
         request: Request,
-        key: Option<EntryId>,
+        key: Option<&'a [u8]>,
         outage: &'a Outage,
         policy: OnOutage,
     ) -> BoxFuture<'a, Result<Decision, Error>> {
@@ -40,7 +39,7 @@ impl RateLimiter {
     async fn decide_or_fall_back(
         &self,
         request: Request,
-        key: Option<EntryId>,
+        key: Option<&[u8]>,
         outage: &Outage,
         policy: OnOutage,
     ) -> Result<Decision, Error> {
@@ -78,7 +77,7 @@ impl RateLimiter {
     async fn ask_server(
         &self,
         request: Request,
-        key: Option<EntryId>,
+        key: Option<&[u8]>,
         outage: &Outage,
     ) -> Result<Result<Decision, Error>, Option<Error>> {
         let engine = self.engine();
@@ -89,7 +88,7 @@ impl RateLimiter {
         }
         let answer = async {
             match key {
-                Some(id) => self.decide_once(id, request, false).await,
+                Some(key) => self.decide_once(key, request, false).await,
                 None => self.decide(&request, false).await,
             }
         };
@@ -112,7 +111,7 @@ impl RateLimiter {
     async fn answer_in_outage(
         &self,
         request: Request,
-        key: Option<EntryId>,
+        key: Option<&[u8]>,
         outage: &Outage,
         policy: OnOutage,
         error: Error,

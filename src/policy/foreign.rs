@@ -22,6 +22,8 @@ pub(crate) struct Foreign {
     pub(crate) window_us: u64,
     /// A time in the window whose key a call names, in microseconds; `None`: the call's, or this machine's.
     around: Option<i64>,
+    /// Mixer's deduplication id.
+    dedup: Option<Arc<str>>,
 }
 
 /// The formats, by their scripts and keys.
@@ -204,7 +206,8 @@ impl Policy {
     /// the quota's with its dimensions, such as `requests;user=ann`; it shares the hash `name.meta`.
     ///
     /// Mixer's windows end by the callers' clocks, and its denials open windows too. At most `limit` permits are
-    /// granted in each. Mixer's deduplication ids are not used: calls are counted once as above.
+    /// granted in each. The keys of [`try_acquire_once`](crate::RateLimiter::try_acquire_once) are Mixer's deduplication
+    /// ids, with the hashes `id-name.meta`; other calls are counted once as above.
     ///
     /// Fails outside of [these limits](Policy#limits); the window must be in whole milliseconds.
     pub fn mixer_fixed(limit: u64, window: Duration) -> Result<Policy, Error> {
@@ -236,7 +239,14 @@ impl Policy {
 }
 
 fn foreign(format: Format, text: String, limit: u64, window_us: u64) -> Policy {
-    Policy(Kind::Foreign(Foreign { format, text: text.into(), limit, window_us, around: None }))
+    Policy(Kind::Foreign(Foreign {
+        format,
+        text: text.into(),
+        limit,
+        window_us,
+        around: None,
+        dedup: None,
+    }))
 }
 
 fn windows(naming: Naming, limit: u64, width: Duration) -> Result<Policy, Error> {
@@ -318,7 +328,8 @@ impl Foreign {
             Format::MixerRolling => key.strip_suffix(".meta").map(|name| format!("{name}.data")),
             _ => None,
         };
-        [first, lanes].into_iter().chain(other).collect()
+        let dedup = self.dedup.as_ref().map(|id| format!("{id}-{key}"));
+        [first, lanes].into_iter().chain(other).chain(dedup).collect()
     }
 
     /// With a key for each window, the start and the end of the one whose key a call names, in microseconds.
@@ -328,6 +339,15 @@ impl Foreign {
         let at = self.around.or(at).unwrap_or_else(|| system_ms() * 1000);
         let start = at.div_euclid(width) * width;
         Some([start, start + width])
+    }
+
+    /// The same for a call for this key; `None` if the format has no such keys.
+    pub(crate) fn of_key(&self, key: &[u8]) -> Option<Foreign> {
+        let dedup = match self.format {
+            Format::MixerFixed | Format::MixerRolling => Some(str::from_utf8(key).ok()?.into()),
+            _ => None,
+        };
+        Some(Foreign { dedup, ..self.clone() })
     }
 
     /// The same for calls in the window of this time.

@@ -461,6 +461,14 @@ impl Policy {
         matches!(self.0, Kind::Foreign(_))
     }
 
+    /// The same for a call for this key; `None` if there are no such keys.
+    pub(crate) fn of_key(&self, key: &[u8]) -> Option<Policy> {
+        match &self.0 {
+            Kind::Foreign(foreign) => Some(Policy(Kind::Foreign(foreign.of_key(key)?))),
+            _ => Some(self.clone()),
+        }
+    }
+
     pub(crate) fn is_queue(&self) -> bool {
         matches!(self.0, Kind::Queue(_))
     }

@@ -41,6 +41,45 @@ async fn a_bucket_fills_steadily(world: World) {
     assert!(limiter.try_acquire_now(3).await.unwrap().is_granted());
 }
 
+async fn a_key_is_granted_once(world: World) {
+    let queue = Policy::queue(10, SECOND, SECOND).unwrap();
+    for (at, policy) in [bucket(), window(), queue].into_iter().enumerate() {
+        let name = format!("once-{at}");
+        let limiter = world.client().await.limiter_of(&*name, policy.clone()).unwrap();
+        let other = world.client().await.limiter_of(&*name, policy).unwrap();
+        let once = async |limiter: &RateLimiter, key, permits| {
+            let answer = limiter.try_acquire_once(key, permits).await.unwrap();
+            answer.into_grant().map(|grant| grant.permits())
+        };
+        assert_eq!(once(&limiter, "a", 3).await, Some(3), "{name}");
+        let after = left(&limiter).await;
+        for (limiter, permits) in [(&limiter, 3), (&other, 3), (&other, 1), (&limiter, 9)] {
+            assert_eq!(once(limiter, "a", permits).await, Some(3), "{name}, {permits}");
+        }
+        assert_eq!(left(&limiter).await, after, "{name}");
+        // It stays the key's: given back, it would be granted again.
+        let mut grant = other.try_acquire_once("a", 3).await.unwrap().into_grant().unwrap();
+        assert_eq!(grant.refund_all().await.unwrap(), 0, "{name}");
+        assert_eq!(left(&limiter).await, after, "{name}");
+        if at < 2 {
+            assert_eq!(once(&other, "b", 7).await, Some(7), "{name}");
+        }
+        assert_eq!(once(&other, "c", 1).await, None, "{name}");
+        let waiter = limiter.clone();
+        let waiter = tokio::spawn(async move { waiter.acquire(10).await.unwrap() });
+        while at < 2 && denied_or_given_back(&limiter).await != Some(DecidedBy::Queue) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(once(&limiter, "a", 3).await, Some(3), "{name}");
+        assert_eq!(once(&limiter, "d", 1).await, None, "{name}");
+        waiter.abort();
+        world.pass(if at < 2 { 1000 } else { 2000 });
+        assert_eq!(once(&other, "c", 1).await, Some(1), "{name}");
+        let error = limiter.try_acquire_once("e", 11).await;
+        assert!(at == 2 || error.unwrap_err().kind() == (ErrorKind::ExceedsRate { requested: 11, rate: 10 }));
+    }
+}
+
 async fn a_window_begins_anew(world: World) {
     let limiter = world.limiter_of(window()).await;
     world.pass(400);

@@ -14,6 +14,7 @@ use crate::policy::rgcra::Rgcra;
 use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
 use crate::store::redis::Script;
 use crate::store::refusal;
+use crate::wire::entry::EntryId;
 
 /// The script of a policy.
 macro_rules! policy {
@@ -59,14 +60,22 @@ pub(crate) struct LaneCall {
     pub(crate) max_age_us: Option<u64>,
 }
 
+impl LaneCall {
+    /// The only call of the lane of this id.
+    pub(crate) fn only(id: EntryId) -> Self {
+        let name: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        LaneCall { name: name.into(), number: 1, abandon: None, max_age_us: None }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyReply {
     /// The time of the decision, epoch microseconds.
     pub(crate) at: i64,
     /// The store's time, epoch microseconds.
     pub(crate) now: i64,
-    /// Whether an earlier attempt was carried out: the grants are those of that time.
-    pub(crate) is_replay: bool,
+    /// What an earlier attempt was granted, if one was carried out: the outcomes are those of that time.
+    pub(crate) granted_before: Option<u64>,
     /// The permits available after the call.
     pub(crate) left: u64,
     /// What the call's grant is given back by.
@@ -212,7 +221,7 @@ impl StoreCall for PolicyCall {
             Ok(PolicyReply {
                 at: replay.map_or(limiter.now, |record| record.at),
                 now: limiter.now,
-                is_replay: replay.is_some(),
+                granted_before: replay.map(|record| record.total),
                 left: limiter.available(),
                 mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
                 outcomes,
@@ -259,7 +268,7 @@ impl StoreCall for PolicyCall {
         Some(PolicyReply {
             at: answer.integer(1)?,
             now: answer.integer(2)?,
-            is_replay: answer.flag(3)?,
+            granted_before: answer.unsigned(3)?.checked_sub(1),
             left: answer.unsigned(4)?,
             mark: (answer.integer(5)?, answer.unsigned(6)?),
             outcomes,

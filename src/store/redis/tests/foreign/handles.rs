@@ -99,11 +99,14 @@ fn in_a_cluster_all_keys_are_in_one_slot() {
     let mut world = World::new();
     let second = Duration::from_secs(1);
     let rolling = Policy::mixer_rolling(1, second, second).unwrap();
+    let keyed = Policy::mixer_fixed(1, second).unwrap().of_key(b"an id").unwrap();
     for (policy, name, is_fine) in [
         (Policy::org_path_counter(), "org1/user/list", false),
         (Policy::org_path_counter(), "{org1}/user/list", true),
         (rolling.clone(), "q", false),
         (rolling, "{q}", true),
+        (keyed.clone(), "q", false),
+        (keyed, "{q}", true),
         (Policy::sliding_log(1, second).unwrap(), "k", true),
         (Policy::envoy(1, second).unwrap(), "domain_key_value", true),
     ] {
@@ -223,5 +226,60 @@ fn each_grant_prolongs_the_life_of_a_seconds_counter() {
         // Once its life would have been over the key may be another one.
         let over = (mark.0 - life_ms * 1000, mark.1);
         assert_eq!(world.give(&policy, "k", over, 1), 0);
+    }
+}
+
+/// Mixer's calls with the same id find what this crate's were granted, and the other way round.
+#[tokio::test]
+async fn a_key_is_a_deduplication_id_of_mixer() {
+    let server = Server::start(&[]).expect("a server");
+    let client = Client::connect(&*server.url()).await.unwrap();
+    let mut raw = server.raw();
+    let minute = Duration::from_secs(60);
+    let policies = [
+        Policy::mixer_fixed(10, minute).unwrap(),
+        Policy::mixer_rolling(10, minute, Duration::from_secs(1)).unwrap(),
+    ];
+    for (name, policy) in ["fixed", "rolling"].into_iter().zip(policies) {
+        let limiter = client.limiter_of(name, policy.clone()).unwrap();
+        let once = async |key: &str, permits| {
+            let answer = limiter.try_acquire_once(key, permits).await.unwrap();
+            answer.into_grant().map(|grant| grant.permits())
+        };
+        assert_eq!(once("d1", 4).await, Some(4), "{name}");
+        assert_eq!(once("d1", 4).await, Some(4), "{name}");
+        assert_eq!(once("d1", 1).await, Some(4), "{name}");
+        let hash = |raw: &mut redis::Connection, key: String| -> (u64, f64, i64) {
+            let (token, expire) =
+                cmd("HMGET").arg(&key).arg("token").arg("expire").query(raw).unwrap();
+            (token, expire, cmd("PTTL").arg(&key).query(raw).unwrap())
+        };
+        let (token, expire, ttl) = hash(&mut raw, format!("d1-{name}.meta"));
+        let ends_in = expire / 1e6 - crate::clock::system_ms() as f64;
+        assert_eq!(token, 4);
+        assert!(ends_in > 40_000.0 && ends_in <= 60_000.0, "{name}: {ends_in}");
+        assert!((ends_in - ttl as f64).abs() < 5_000.0, "{name}: {ends_in}, {ttl}");
+        let used = |raw: &mut redis::Connection| -> u64 {
+            cmd("HGET").arg(format!("{name}.meta")).arg("token").query(raw).unwrap()
+        };
+        assert_eq!(used(&mut raw), 4, "{name}");
+        // As Mixer writes it.
+        let theirs = format!("d2-{name}.meta");
+        let mut write = cmd("HSET");
+        write.arg(&theirs).arg("token").arg(6).arg("expire").arg(format!("{:.9e}", expire));
+        write.exec(&mut raw).unwrap();
+        assert_eq!(once("d2", 2).await, Some(6), "{name}");
+        assert_eq!(used(&mut raw), 4, "{name}");
+        // What has ended is not remembered, and neither is a denial.
+        cmd("HSET").arg(&theirs).arg("expire").arg("1.7e+18").exec(&mut raw).unwrap();
+        assert_eq!(once("d2", 2).await, Some(2), "{name}");
+        assert_eq!((used(&mut raw), hash(&mut raw, theirs).0), (6, 2), "{name}");
+        assert_eq!(once("d3", 5).await, None, "{name}");
+        assert_eq!(cmd("EXISTS").arg(format!("d3-{name}.meta")).query::<u64>(&mut raw).unwrap(), 0);
+        let error = limiter.try_acquire_once([255], 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        // Other calls are counted as they were.
+        assert!(limiter.try_acquire_now(4).await.unwrap().is_granted(), "{name}");
+        assert_eq!(used(&mut raw), 10, "{name}");
     }
 }

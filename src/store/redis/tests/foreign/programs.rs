@@ -270,7 +270,7 @@ impl Program<'_> {
         let call = self.world.call(&self.case.policy, "aaaaaaaa0", permits, count);
         let reply = self.world.run(&self.case.policy, self.case.name, call.clone());
         let reply = reply.unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert!(!reply.is_replay, "{context}");
+        assert!(reply.granted_before.is_none(), "{context}");
         let granted = granted(&reply);
         let after = dump(&mut self.world.raw);
         if granted < count {
@@ -285,7 +285,10 @@ impl Program<'_> {
         }
         // The same call again.
         let again = self.world.run(&self.case.policy, self.case.name, call.clone()).unwrap();
-        assert!(again.is_replay && self::granted(&again) == granted, "{context}: {again:?}");
+        assert!(
+            again.granted_before.is_some() && self::granted(&again) == granted,
+            "{context}: {again:?}"
+        );
         assert_eq!(again.mark, reply.mark, "{context}");
         let again = dump(&mut self.world.raw);
         for (once, twice) in after.iter().zip(&again) {
