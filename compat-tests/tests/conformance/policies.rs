@@ -45,8 +45,8 @@ async fn a_key_is_granted_once(world: World) {
     let queue = Policy::queue(10, SECOND, SECOND).unwrap();
     for (at, policy) in [bucket(), window(), queue].into_iter().enumerate() {
         let name = format!("once-{at}");
-        let limiter = world.client().await.limiter_of(&*name, policy.clone()).unwrap();
-        let other = world.client().await.limiter_of(&*name, policy).unwrap();
+        let limiter = world.client().await.limiter_of(&name, policy.clone()).unwrap();
+        let other = world.client().await.limiter_of(&name, policy).unwrap();
         let once = async |limiter: &RateLimiter, key, permits| {
             let answer = limiter.try_acquire_once(key, permits).await.unwrap();
             answer.into_grant().map(|grant| grant.permits())
