@@ -57,6 +57,7 @@ use crate::client::builder::ClientBuilder;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::options::LimiterOptions;
+use crate::policy::Policy;
 use crate::semaphore::SemaphoreOptions;
 use crate::store::redis::Topology;
 
@@ -198,6 +199,10 @@ macro_rules! handles {
 handles! {
     "The limiter of this name", limiter(name: &str) -> RateLimiter;
     "The limiter of this name, with options", limiter_with(name: &str, options: LimiterOptions) -> RateLimiter;
+    "The limiter of this name that follows a policy", limiter_of(name: &str, policy: Policy) -> RateLimiter;
+    "A limiter that follows a policy, with options",
+        limiter_of_with(name: &str, policy: Policy, options: LimiterOptions) -> RateLimiter;
+    "A limiter with the parameters that are stored", stored_limiter_of(name: &str, policy: Policy) -> RateLimiter;
     "The semaphore of this name whose permits have leases", concurrency(name: &str) -> Semaphore;
     "A semaphore with leases, with options", concurrency_with(name: &str, options: SemaphoreOptions) -> Semaphore;
     "The semaphore of this name that is a mere counter", semaphore(name: &str) -> Semaphore;

@@ -11,7 +11,8 @@ use compat_tests::store::Store;
 use compat_tests::watchdog::{self, threads};
 use redisson_rate_limiter::blocking::{Client, RateLimiter};
 use redisson_rate_limiter::{
-    Clock, DecidedBy, Ensured, Error, ErrorKind, LimiterOptions, Rate, RemainingTime, Usage,
+    ChangeRule, Clock, DecidedBy, Ensured, Error, ErrorKind, LimiterOptions, Policy, Rate,
+    RemainingTime, Usage,
 };
 use tokio::task::{LocalSet, block_in_place, spawn_blocking};
 
@@ -51,6 +52,45 @@ fn assert_closed<T>(answer: Result<T, Error>) {
     assert_eq!(answer.err().map(|error| error.kind()), Some(ErrorKind::Closed));
 }
 
+fn every_policy_call(client: &Client) {
+    let queue = || Policy::queue(1000, SECOND, SECOND).unwrap();
+    let limiter = client.limiter_of("a policy", queue()).unwrap();
+    let stored = client.stored_limiter_of("a policy", queue()).unwrap();
+    assert_eq!(stored.try_acquire_now(1).unwrap_err().kind(), ErrorKind::NotInitialized);
+    limiter.set_policy(queue(), ChangeRule::Keep, Some(SECOND * 60)).unwrap();
+    assert!(stored.try_reserve(2).unwrap().is_granted());
+    // Until these have begun.
+    std::thread::sleep(ms(20));
+    for _ in 0..2 {
+        let answer = limiter.try_acquire_once("a key", 1).unwrap();
+        assert_eq!(answer.into_grant().map(|grant| grant.permits()), Some(1));
+    }
+}
+
+fn every_semaphore_call(client: &Client) {
+    let leased = client.concurrency("leased").unwrap();
+    assert!(leased.try_set_permits(3).unwrap());
+    let ids = leased.acquire(1).unwrap().keep();
+    assert!(leased.update_lease(&ids[0], Some(SECOND * 9)).unwrap());
+    assert!(leased.release(&ids[0]).unwrap());
+    assert!(!leased.release(&ids[0]).unwrap());
+    assert!(leased.expire(SECOND * 60, None).unwrap());
+    assert!(leased.expire_at(SystemTime::now() + SECOND * 90, None).unwrap());
+    assert!(matches!(leased.remaining_time_to_live().unwrap(), RemainingTime::Ends(_)));
+    assert!(leased.clear_expire().unwrap());
+    leased.add_permits(2).unwrap();
+    leased.set_permits(4).unwrap();
+    assert_eq!((leased.permits().unwrap(), leased.acquired_permits().unwrap()), (4, 0));
+    assert!(leased.exists().unwrap() && leased.delete().unwrap());
+    let plain = client.semaphore("plain").unwrap();
+    plain.set_permits(3).unwrap();
+    assert!(plain.try_acquire(2, ms(1)).unwrap().unwrap().keep().is_empty());
+    plain.release_permits(1).unwrap();
+    assert!(plain.try_acquire_now(2).unwrap().unwrap().blocking_release().unwrap());
+    assert_eq!(plain.drain().unwrap(), 2);
+    assert_eq!(plain.available_permits().unwrap(), 0);
+}
+
 on_both_stores! {
 
 fn every_call_can_be_made_on_a_plain_thread(store: &Store) {
@@ -85,6 +125,8 @@ fn every_call_can_be_made_on_a_plain_thread(store: &Store) {
     limiter.rename("other").unwrap();
     let other = client.limiter_with("other", LimiterOptions::new()).unwrap();
     assert!(other.delete().unwrap());
+    every_policy_call(&client);
+    every_semaphore_call(&client);
     client.close();
 }
 
@@ -311,35 +353,46 @@ fn a_warning_of_a_skewed_clock_can_make_blocking_calls() {
 fn no_call_is_missing() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-    let blocking = [
-        "src/blocking.rs",
-        "src/blocking/group.rs",
-        "src/blocking/limiter.rs",
-        "src/decision/grant.rs",
-    ];
-    let blocking: String = blocking.into_iter().map(read).collect();
+    let name_of = |call: &str| -> String {
+        call.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
     let mut calls = 0;
-    for file in [
-        "client.rs",
-        "group.rs",
-        "limiter/acquire.rs",
-        "admin/repair.rs",
-        "limiter/keys.rs",
-        "limiter/permits.rs",
-        "limiter/rates.rs",
-        "limiter/run.rs",
-        "decision/grant.rs",
+    for (form, files) in [
+        ("blocking.rs", &["client.rs"][..]),
+        ("blocking/group.rs", &["group.rs"]),
+        (
+            "blocking/limiter.rs",
+            &[
+                "limiter/acquire.rs",
+                "limiter/keys.rs",
+                "limiter/pause.rs",
+                "limiter/permits.rs",
+                "limiter/policy.rs",
+                "limiter/rates.rs",
+                "limiter/run.rs",
+                "admin/repair.rs",
+            ],
+        ),
+        ("blocking/semaphore.rs", &["semaphore.rs"]),
+        ("decision/grant.rs", &["decision/grant.rs"]),
     ] {
-        for call in read(&format!("src/{file}")).split("pub async fn ").skip(1) {
-            let name: String =
-                call.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            let forms = [format!("fn {name}"), format!(" {name}("), format!("blocking_{name}(")];
-            assert!(
-                forms.iter().any(|form| blocking.contains(form)),
-                "{name} has no blocking form"
-            );
-            calls += 1;
+        let form = read(&format!("src/{form}"));
+        for file in files {
+            let source = read(&format!("src/{file}"));
+            let calls_of = source.split("pub async fn ").skip(1).map(name_of);
+            // What makes handles sends nothing.
+            let handles = source.split("pub fn ").skip(1).filter(|it| {
+                *file == "client.rs" && it.split('{').next().unwrap().contains("-> Result<")
+            });
+            for name in calls_of.chain(handles.map(name_of)) {
+                let forms =
+                    [format!("fn {name}"), format!(" {name}("), format!("blocking_{name}(")];
+                // It ends with the permit: a thread asks `is_lost`.
+                let is_there = name == "lost" || forms.iter().any(|it| form.contains(it));
+                assert!(is_there, "{name} of {file} has no blocking form");
+                calls += 1;
+            }
         }
     }
-    assert!(calls > 20, "{calls}");
+    assert!(calls > 50, "{calls}");
 }

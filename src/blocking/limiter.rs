@@ -11,6 +11,7 @@ use crate::error::{Error, Operation};
 use crate::limiter::rates::{Ensured, Usage};
 use crate::limiters::Limiters;
 use crate::options::Fraction;
+use crate::policy::{ChangeRule, Policy};
 use crate::queue::MaxWait;
 use crate::rate::Rate;
 use crate::store::{ExpireCondition, RemainingTime};
@@ -107,6 +108,9 @@ impl RateLimiter {
 calls! { RateLimiter:
     "Takes `permits` if they are available now, once for this key",
         try_acquire_once(key: impl AsRef<[u8]> = key.as_ref().to_owned(), permits: u64) -> Decision;
+    "Takes a place in a queue, and returns at once", try_reserve(permits: u64) -> Decision;
+    "Stores other parameters of the policy",
+        set_policy(policy: Policy, rule: ChangeRule, keep_alive: Option<Duration>) -> ();
     "Takes what there is now of `permits`", try_acquire_up_to(permits: u64) -> Decision;
     "Has nobody be granted anything for this long", pause_for(duration: Duration) -> ();
     "Ends a pause", resume() -> ();

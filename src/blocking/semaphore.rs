@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::decision::Denial;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::semaphore::Permit;
+use crate::store::{ExpireCondition, RemainingTime};
 
 form! {
     /// A handle of one semaphore whose calls block: [`crate::Semaphore`] in another form. Permits are given back when
@@ -28,8 +29,27 @@ calls! { Semaphore:
     "The permits that can be taken now", available_permits() -> u64;
     "The permits that are out", acquired_permits() -> u64;
     "All permits, free or out", permits() -> u64;
+    "Gives back permits of a plain semaphore that nobody has a `Permit` of", release_permits(permits: u64) -> ();
+    "Lets the semaphore expire", expire(time_to_live: Duration, condition: Option<ExpireCondition>) -> bool;
+    "Lets the semaphore expire at a time", expire_at(time: SystemTime, condition: Option<ExpireCondition>) -> bool;
+    "Removes the time to live", clear_expire() -> bool;
+    "How long the semaphore will exist", remaining_time_to_live() -> RemainingTime;
     "Whether the semaphore exists", exists() -> bool;
     "Removes the semaphore", delete() -> bool;
+}
+
+impl Semaphore {
+    /// Gives back a permit by its id: see [`crate::Semaphore::release`].
+    pub fn release(&self, id: &str) -> Result<bool, Error> {
+        let id = id.to_owned();
+        self.block_on(move |it| async move { it.release(&id).await })
+    }
+
+    /// Lets the lease of a permit end after this time: see [`crate::Semaphore::update_lease`].
+    pub fn update_lease(&self, id: &str, lease: Option<Duration>) -> Result<bool, Error> {
+        let id = id.to_owned();
+        self.block_on(move |it| async move { it.update_lease(&id, lease).await })
+    }
 }
 
 impl Permit {

@@ -88,16 +88,19 @@ impl Engine {
         // Behind a waiting request it may only find an earlier grant, and asks for more than there can be.
         let permits = if behind.is_some() { MAX_ENTRY_PERMITS } else { request.permits };
         let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
-        let call = |lane| self.policy_call(&policy, lane, groups.clone());
         let deadline = instant_after(Duration::from_micros(request.deadline));
         let (began, number) = (self.core.now(), LaneCall::only(EntryId::of_key(key)));
-        let answer = self.attempt_numbered(Operation::Acquire, deadline, true, number, call).await;
+        let (engine, rate) = (self.clone(), policy.rate());
+        let asked = async move {
+            let call = |lane| engine.policy_call(&policy, lane, groups.clone());
+            engine.attempt_numbered(Operation::Acquire, deadline, true, number, call).await
+        };
+        let answer = self.core.in_runtime(asked).await;
         let reply = answer.inspect_err(|error| self.server_failed(began, error))?;
         let granted_before = reply.granted_before;
         let is_granted = |outcome| matches!(outcome, Outcome::Granted | Outcome::Scheduled { .. });
         let is_granted = granted_before.is_some() || is_granted(reply.outcomes[0].outcome);
-        let mut reply =
-            AcquireReply { granted_before, mark: None, ..like_a_logs(reply, policy.rate()) };
+        let mut reply = AcquireReply { granted_before, mark: None, ..like_a_logs(reply, rate) };
         if is_granted {
             reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
         }
