@@ -6,7 +6,7 @@ use compat_tests::runtimes::{SOON, current_thread, multi_thread, poll_once, soon
 use compat_tests::store::Store;
 use compat_tests::watchdog::{self, panics, threads};
 use futures::executor::block_on;
-use redisson_rate_limiter::{Client, Clock, InProcessStore, Usage};
+use redisson_rate_limiter::{ChangeRule, Client, Clock, InProcessStore, Policy, Usage};
 use tokio::runtime::Builder;
 
 use crate::{SECOND, ask, every, fixed, ms, plenty, take, wait_for};
@@ -27,6 +27,59 @@ fn every_call_can_be_made_outside_of_any_runtime(store: &Store) {
         assert_eq!(limiter.config().await.unwrap(), Some(fixed(5)));
         assert!(limiter.expire(SECOND * 60, None).await.unwrap());
         assert!(limiter.delete().await.unwrap());
+        client.close().await;
+    });
+}
+
+fn every_call_of_a_policy_can_be_made_outside_of_any_runtime(store: &Store) {
+    let client = store.client();
+    let policy = || Policy::bucket(10, 1, SECOND * 60).unwrap();
+    let limiter = client.limiter_of("api", policy()).unwrap();
+    block_on(async {
+        limiter.set_policy(policy(), ChangeRule::Keep, None).await.unwrap();
+        let mut grant = limiter.try_acquire_now(3).await.unwrap().into_grant().unwrap();
+        assert_eq!(grant.refund(2).await.unwrap(), 2);
+        grant.settle(2).await.unwrap();
+        for _ in 0..2 {
+            assert!(limiter.try_acquire_once("a key", 2).await.unwrap().is_granted());
+        }
+        let some = limiter.try_acquire_up_to(9).await.unwrap().into_grant().unwrap();
+        assert_eq!(some.permits(), 6);
+        assert!(!limiter.try_acquire(1, ms(5)).await.unwrap().is_granted());
+        assert_eq!(limiter.peek(1).await.unwrap().available(), 0);
+        let hour = client.limiter_of("hour", Policy::fixed_window(5, SECOND * 3600).unwrap());
+        let group = client.all_of([&limiter, &hour.unwrap()]).unwrap();
+        assert!(!group.try_acquire_now(1).await.unwrap().is_granted());
+        assert!(limiter.delete().await.unwrap());
+        assert!(group.try_acquire_now(1).await.unwrap().is_granted());
+        client.close().await;
+    });
+}
+
+fn every_call_of_a_semaphore_can_be_made_outside_of_any_runtime(store: &Store) {
+    let client = store.client();
+    let leased = client.concurrency("leased").unwrap();
+    let plain = client.semaphore("plain").unwrap();
+    block_on(async {
+        for semaphore in [&leased, &plain] {
+            assert!(semaphore.try_set_permits(2).await.unwrap());
+            let first = semaphore.acquire(1).await.unwrap();
+            let second = semaphore.try_acquire_now(1).await.unwrap().unwrap();
+            assert!(semaphore.try_acquire(1, ms(5)).await.unwrap().is_err());
+            assert!(first.release().await.unwrap());
+            drop(second);
+            let both = semaphore.try_acquire(2, SECOND * 5).await.unwrap().unwrap();
+            assert!(both.release().await.unwrap());
+            assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+        }
+        let ids = leased.acquire(1).await.unwrap().keep();
+        assert!(leased.update_lease(&ids[0], Some(SECOND)).await.unwrap());
+        assert!(leased.release(&ids[0]).await.unwrap());
+        let permit = leased.acquire(1).await.unwrap();
+        assert!(leased.delete().await.unwrap());
+        assert!(!permit.release().await.unwrap());
+        assert_eq!(plain.drain().await.unwrap(), 2);
+        plain.release_permits(1).await.unwrap();
         client.close().await;
     });
 }
