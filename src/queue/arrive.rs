@@ -21,7 +21,7 @@ impl<C> Queue<C> {
             && let now = now()
             && now < block.ask_at
         {
-            match block.feasibility(&request, now) {
+            match block.feasibility(&request, now, is_reachable) {
                 Feasibility::Unknown if is_reachable => self.ask_now = true,
                 Feasibility::Unknown if request.max_wait.lasts_beyond(now) => {}
                 Feasibility::InTime => {}

@@ -35,7 +35,13 @@ pub(super) enum Feasibility {
 }
 
 impl HeadBlock {
-    pub(super) fn feasibility(&self, request: &Request, now: Time) -> Feasibility {
+    /// `is_reachable`: the next call is sure to include the request.
+    pub(super) fn feasibility(
+        &self,
+        request: &Request,
+        now: Time,
+        is_reachable: bool,
+    ) -> Feasibility {
         if self.permits_return {
             return match request.max_wait.lasts_beyond(now) {
                 true => Feasibility::InTime,
@@ -43,8 +49,12 @@ impl HeadBlock {
             };
         }
         if request.fewest() > self.rate {
-            // The rate may have changed: only the server can say that the request exceeds it.
-            return Feasibility::Unknown;
+            // The rate may have changed, and that of a policy or a group is not known here: only the server can say
+            // that the request exceeds it. Where it would not be asked, the request would be kept in vain.
+            return match is_reachable || request.max_wait.lasts_beyond(self.tail_at) {
+                true => Feasibility::Unknown,
+                false => Feasibility::TooLate,
+            };
         }
         let demand = self.demand.saturating_add(request.fewest());
         if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {

@@ -60,16 +60,18 @@ impl<C> Queue<C> {
         let (mut ask_now, mut earliest_end) = (false, Time::MAX);
         let refused = self.remove_pending(|index, waiter| {
             let too_late = match waiter.request.max_wait {
-                _ if !waiter.has_server_answer => match block.feasibility(&waiter.request, now) {
-                    Feasibility::TooLate => true,
-                    Feasibility::Unknown if is_reachable => {
-                        ask_now = true;
-                        false
+                _ if !waiter.has_server_answer => {
+                    match block.feasibility(&waiter.request, now, is_reachable) {
+                        Feasibility::TooLate => true,
+                        Feasibility::Unknown if is_reachable => {
+                            ask_now = true;
+                            false
+                        }
+                        // If it were kept longer, the queue would look again and again.
+                        Feasibility::Unknown => !waiter.request.max_wait.lasts_beyond(now),
+                        Feasibility::InTime => false,
                     }
-                    // If it were kept longer, the queue would look again and again.
-                    Feasibility::Unknown => !waiter.request.max_wait.lasts_beyond(now),
-                    Feasibility::InTime => false,
-                },
+                }
                 // The server said that this request can be served in time.
                 MaxWait::None | MaxWait::Delay(_) => true,
                 MaxWait::Until(end) => end <= now && end < block.head_at,
