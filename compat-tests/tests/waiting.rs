@@ -129,6 +129,43 @@ fn many_waits_with_different_timeouts_are_served(store: &Store) {
     }
 }
 
+/// A permit may come back at any time, so each of them waits for as long as it may.
+fn many_waits_for_a_semaphore_end_in_time_and_in_order(store: &Store) {
+    let client = store.client();
+    for semaphore in [client.concurrency("leased").unwrap(), client.semaphore("plain").unwrap()] {
+        let runtime = multi_thread(2);
+        runtime.block_on(semaphore.set_permits(1)).unwrap();
+        let held = runtime.block_on(semaphore.acquire(1)).unwrap();
+        let waits = |timeouts: Vec<Duration>| -> Vec<_> {
+            let wait = |timeout| {
+                let semaphore = semaphore.clone();
+                runtime.spawn(async move {
+                    let begun = Stopwatch::start();
+                    let permit = semaphore.try_acquire(1, timeout).await.unwrap().ok();
+                    (permit.is_some(), begun.took())
+                })
+            };
+            timeouts.into_iter().map(wait).collect()
+        };
+        let timeouts: Vec<_> = (0..MANY).map(|nth| ms(500 + nth)).collect();
+        let ended = waits(timeouts.clone());
+        let served = waits((0..MANY).map(|nth| SECOND * 60 + ms(nth)).collect());
+        for (wait, timeout) in ended.into_iter().zip(timeouts) {
+            let (is_granted, took) = runtime.block_on(wait).unwrap();
+            assert!(!is_granted, "{semaphore:?}");
+            // Waits are whole milliseconds.
+            assert!(took.elapsed + ms(1) >= timeout, "{took:?} of {timeout:?}, {semaphore:?}");
+            assert!(took.given < timeout + SOON, "{took:?} of {timeout:?}, {semaphore:?}");
+        }
+        assert!(served.iter().all(|wait| !wait.is_finished()), "{semaphore:?}");
+        // Each gives its permit to the next.
+        drop(held);
+        for wait in served {
+            assert!(runtime.block_on(wait).unwrap().0, "{semaphore:?}");
+        }
+    }
+}
+
 fn more_than_the_rate_is_an_error_behind_a_waiter(store: &Store) {
     let limiter = used_up(store, 10);
     let runtime = multi_thread(1);
