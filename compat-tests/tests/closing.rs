@@ -14,7 +14,7 @@ use compat_tests::server::Server;
 use compat_tests::watchdog::{LIMIT, threads, watch};
 use futures::executor::block_on;
 use futures::future::join_all;
-use redisson_rate_limiter::{Client, ClientBuilder, Error, ErrorKind, Rate, RateLimiter};
+use redisson_rate_limiter::{Client, ClientBuilder, Error, ErrorKind, Policy, Rate, RateLimiter};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -52,6 +52,43 @@ fn waiters_get_closed(store: &Store) {
             assert_closed(timed("a wait", wait).await.0.unwrap());
         }
     });
+    assert_no_tasks(&runtime);
+}
+
+fn waiters_for_all_kinds_of_limits_get_closed(store: &Store) {
+    let runtime = multi_thread(1);
+    let client = store.client();
+    let window = client.limiter_of("window", Policy::anchored_window(1, SECOND * 600).unwrap());
+    let bucket = client.limiter_of("bucket", Policy::bucket(1, 1, SECOND * 600).unwrap());
+    let (window, bucket) = (window.unwrap(), bucket.unwrap());
+    let group = client.all_of([&window, &bucket]).unwrap();
+    let semaphores = [client.concurrency("leased").unwrap(), client.semaphore("plain").unwrap()];
+    let mut waits = Vec::new();
+    let mut held = Vec::new();
+    runtime.block_on(async {
+        assert!(group.try_acquire_now(1).await.unwrap().is_granted());
+        for semaphore in &semaphores {
+            semaphore.set_permits(1).await.unwrap();
+            held.push(semaphore.acquire(1).await.unwrap());
+        }
+    });
+    for _ in 0..20 {
+        let group = group.clone();
+        waits.push(runtime.spawn(async move { group.acquire(1).await.map(drop) }));
+        for semaphore in semaphores.clone() {
+            waits.push(runtime.spawn(async move { semaphore.acquire(1).await.map(drop) }));
+        }
+    }
+    waits.extend(wait(&runtime, &window, 20).into_iter().chain(wait(&runtime, &bucket, 20)));
+    std::thread::sleep(ms(100));
+    runtime.block_on(async {
+        let ((), took) = timed("close", client.close()).await;
+        assert!(took.given < SOON, "{took:?}");
+        for wait in waits {
+            assert_closed(timed("a wait", wait).await.0.unwrap());
+        }
+    });
+    drop(held);
     assert_no_tasks(&runtime);
 }
 
@@ -231,6 +268,57 @@ fn a_grant_in_flight_is_not_lost_by_close() {
         }
         assert_no_tasks(&far.runtime);
         assert_eq!(far.left(), 10 - granted);
+    });
+}
+
+#[test]
+fn a_grant_in_flight_of_no_kind_of_limit_is_lost_by_close() {
+    watch("grants in flight", LIMIT, || {
+        for kind in ["policy", "group", "leased", "plain"] {
+            let far = Far::new(10, Client::builder());
+            let connect = async { Client::connect(far.server.url()).await.unwrap() };
+            let others = current_thread().block_on(connect);
+            let semaphore = |client: &Client| match kind {
+                "leased" => client.concurrency("semaphore").unwrap(),
+                _ => client.semaphore("semaphore").unwrap(),
+            };
+            let bucket = |client: &Client, name: &str| {
+                client.limiter_of(name, Policy::bucket(10, 10, SECOND * 600).unwrap()).unwrap()
+            };
+            current_thread().block_on(semaphore(&others).set_permits(10)).unwrap();
+            let call = || {
+                let (semaphore, bucket, other) =
+                    (semaphore(&far.client), bucket(&far.client, "a"), bucket(&far.client, "b"));
+                let group = far.client.all_of([&bucket, &other]).unwrap();
+                far.runtime.spawn(async move {
+                    match kind {
+                        "policy" => bucket.acquire(1).await.map(drop),
+                        "group" => group.acquire(1).await.map(drop),
+                        _ => semaphore.acquire(1).await.map(|permit| drop(permit.keep())),
+                    }
+                })
+            };
+            let calls = [call(), call(), call()];
+            std::thread::sleep(ROUND_TRIP / 2);
+            let took = far.close();
+            assert!(took.given < ROUND_TRIP * 3 + SOON, "{kind}: {took:?}");
+            let mut granted = 0;
+            for call in calls {
+                match far.runtime.block_on(timed("a call", call)).0.unwrap() {
+                    Ok(()) => granted += 1,
+                    answer => assert_closed(answer),
+                }
+            }
+            assert_no_tasks(&far.runtime);
+            let left = current_thread().block_on(async {
+                match kind {
+                    "policy" => bucket(&others, "a").available_permits().await.unwrap(),
+                    "group" => bucket(&others, "b").available_permits().await.unwrap(),
+                    _ => semaphore(&others).available_permits().await.unwrap(),
+                }
+            });
+            assert_eq!(left, 10 - granted, "{kind}");
+        }
     });
 }
 
