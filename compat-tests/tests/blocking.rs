@@ -68,7 +68,8 @@ fn every_policy_call(client: &Client) {
 }
 
 fn every_semaphore_call(client: &Client) {
-    let leased = client.concurrency("leased").unwrap();
+    let leased = client.concurrency("leased").unwrap().with_deadline(SECOND * 5).unwrap();
+    assert_eq!(leased.name(), "leased");
     assert!(leased.try_set_permits(3).unwrap());
     let ids = leased.acquire(1).unwrap().keep();
     assert!(leased.update_lease(&ids[0], Some(SECOND * 9)).unwrap());

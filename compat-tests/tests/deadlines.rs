@@ -10,7 +10,9 @@ use compat_tests::runtimes::{SOON, current_thread, multi_thread, soon, timed};
 use compat_tests::scenario::{fresh_name, run};
 use compat_tests::server::{Options, Server};
 use compat_tests::watchdog::{LIMIT, watch};
-use redisson_rate_limiter::{Client, Error, ErrorKind, Rate, RateLimiter, Usage};
+use redisson_rate_limiter::{
+    ChangeRule, Client, Error, ErrorKind, Policy, Rate, RateLimiter, Usage,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -38,22 +40,23 @@ async fn limiter(client: &Client) -> RateLimiter {
     limiter
 }
 
-/// Makes calls of every kind one after another, each concurrently with `meanwhile`, which is polled
-/// first.
+/// Makes these calls one after another, each concurrently with `meanwhile`, which is polled first.
+macro_rules! calls {
+    ($meanwhile:ident, $check:ident; $($name:literal: $call:expr),* $(,)?) => {
+        $(
+            let ((), (answer, took)) = futures::join!($meanwhile(), timed($name, $call));
+            $check($name, answer.map(drop), took);
+        )*
+    };
+}
+
+/// Makes calls of every kind.
 async fn each_call(
     limiter: &RateLimiter,
     meanwhile: impl AsyncFn(),
     check: impl Fn(&str, Result<(), Error>, Took),
 ) {
-    macro_rules! calls {
-        ($($name:literal: $call:expr),* $(,)?) => {
-            $(
-                let ((), (answer, took)) = futures::join!(meanwhile(), timed($name, $call));
-                check($name, answer.map(drop), took);
-            )*
-        };
-    }
-    calls! {
+    calls! { meanwhile, check;
         "set_rate": limiter.set_rate(rate(10)),
         "try_set_rate": limiter.try_set_rate(rate(10)),
         "update_rate": limiter.update_rate(rate(10), Usage::Keep),
@@ -66,8 +69,34 @@ async fn each_call(
         "available_permits": limiter.available_permits(),
         "exists": limiter.exists(),
         "try_acquire_now": limiter.try_acquire_now(1),
+        "try_acquire_once": limiter.try_acquire_once("a key", 1),
+        "try_acquire_up_to": limiter.try_acquire_up_to(1),
+        "pause_for": limiter.pause_for(ms(1)),
+        "resume": limiter.resume(),
         "delete": limiter.delete(),
     }
+}
+
+/// The same of a limiter with a policy.
+async fn each_call_of_a_policy(
+    limiter: &RateLimiter,
+    meanwhile: impl AsyncFn(),
+    check: impl Fn(&str, Result<(), Error>, Took),
+) {
+    calls! { meanwhile, check;
+        "set_policy": limiter.set_policy(bucket(), ChangeRule::Keep, None),
+        "peek": limiter.peek(1),
+        "available_permits": limiter.available_permits(),
+        "exists": limiter.exists(),
+        "try_acquire_now": limiter.try_acquire_now(1),
+        "try_acquire_once": limiter.try_acquire_once("a key", 1),
+        "try_acquire_up_to": limiter.try_acquire_up_to(1),
+        "delete": limiter.delete(),
+    }
+}
+
+fn bucket() -> Policy {
+    Policy::bucket(10, 10, SECOND).unwrap()
 }
 
 #[test]
@@ -88,6 +117,8 @@ fn a_handles_short_deadline_counts_for_every_call() {
             );
         };
         each_call(&hasty, async || {}, check).await;
+        let hasty = client.limiter_of("policy", bucket()).unwrap().with_deadline(deadline).unwrap();
+        each_call_of_a_policy(&hasty, async || {}, check).await;
         server.resume();
     });
 }
@@ -105,6 +136,9 @@ fn a_handles_long_deadline_counts_for_every_call() {
             assert!(took.given < freeze + SECOND, "{name}: {took:?}");
         };
         each_call(&patient, async || frozen(&server, freeze).await, check).await;
+        let patient = client.limiter_of("policy", bucket()).unwrap().with_deadline(SECOND * 5);
+        each_call_of_a_policy(&patient.unwrap(), async || frozen(&server, freeze).await, check)
+            .await;
     });
 }
 

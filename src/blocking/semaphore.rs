@@ -39,6 +39,16 @@ calls! { Semaphore:
 }
 
 impl Semaphore {
+    /// The semaphore's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Gives this handle its own deadline: see [`crate::Semaphore::with_deadline`].
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
+        self.0.with_deadline(deadline).map(Semaphore)
+    }
+
     /// Gives back a permit by its id: see [`crate::Semaphore::release`].
     pub fn release(&self, id: &str) -> Result<bool, Error> {
         let id = id.to_owned();
