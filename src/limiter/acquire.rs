@@ -417,9 +417,7 @@ impl RateLimiter {
         if !engine.leases().return_and_wait(engine, request.fewest(), left, due).await {
             return None;
         }
-        let rest = due.saturating_sub(engine.core.now());
-        let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(engine, &request).await)
+        Some(Acquire::new(engine, &request.again(due, engine.core.now())).await)
     }
 }
 

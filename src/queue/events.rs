@@ -79,6 +79,48 @@ impl Request {
             }
         }
     }
+
+    /// The same request made a second time, now, which times out when the first one would have.
+    pub(crate) fn again(self, due: Time, now: Time) -> Self {
+        let deadline = match self.max_wait {
+            MaxWait::Until(end) => {
+                due.saturating_sub(end.max(now)).saturating_mul(ATTEMPTS_PER_DEADLINE)
+            }
+            MaxWait::None | MaxWait::Delay(_) | MaxWait::Unbounded => due.saturating_sub(now),
+        };
+        Request { deadline: deadline.min(self.deadline), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_made_again_times_out_when_it_would_have() {
+        let begun = 1_000;
+        for max_wait in [MaxWait::None, MaxWait::Until(1_050), MaxWait::Unbounded] {
+            let request = Request {
+                permits: 1,
+                max_wait,
+                deadline: 900,
+                costs: None,
+                up_to: false,
+                create: None,
+            };
+            let due = request.due(begun);
+            for now in [begun, 1_040, 1_200, due] {
+                let again = request.clone().again(due, now);
+                let wanted = match max_wait {
+                    MaxWait::Unbounded | MaxWait::None | MaxWait::Delay(_) => due,
+                    // A third of the deadline after the wait.
+                    MaxWait::Until(end) => (end + 300).max(now),
+                };
+                assert_eq!(again.due(now), wanted, "{max_wait:?} at {now}");
+                assert!(again.deadline <= request.deadline);
+            }
+        }
+    }
 }
 
 /// How many attempts fit into a deadline. Each takes at most this part of it, so that a lost answer leaves
