@@ -92,37 +92,6 @@ impl Request {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_made_again_times_out_when_it_would_have() {
-        let begun = 1_000;
-        for max_wait in [MaxWait::None, MaxWait::Until(1_050), MaxWait::Unbounded] {
-            let request = Request {
-                permits: 1,
-                max_wait,
-                deadline: 900,
-                costs: None,
-                up_to: false,
-                create: None,
-            };
-            let due = request.due(begun);
-            for now in [begun, 1_040, 1_200, due] {
-                let again = request.clone().again(due, now);
-                let wanted = match max_wait {
-                    MaxWait::Unbounded | MaxWait::None | MaxWait::Delay(_) => due,
-                    // A third of the deadline after the wait.
-                    MaxWait::Until(end) => (end + 300).max(now),
-                };
-                assert_eq!(again.due(now), wanted, "{max_wait:?} at {now}");
-                assert!(again.deadline <= request.deadline);
-            }
-        }
-    }
-}
-
 /// How many attempts fit into a deadline. Each takes at most this part of it, so that a lost answer leaves
 /// time to ask again.
 pub(crate) const ATTEMPTS_PER_DEADLINE: u64 = 3;
@@ -179,4 +148,35 @@ pub(crate) struct Settled<C> {
     pub(crate) granted: u64,
     /// The granted permits whose callers have given up.
     pub(crate) unwanted: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_made_again_times_out_when_it_would_have() {
+        let begun = 1_000;
+        for max_wait in [MaxWait::None, MaxWait::Until(1_050), MaxWait::Unbounded] {
+            let request = Request {
+                permits: 1,
+                max_wait,
+                deadline: 900,
+                costs: None,
+                up_to: false,
+                create: None,
+            };
+            let due = request.due(begun);
+            for now in [begun, 1_040, 1_200, due] {
+                let again = request.clone().again(due, now);
+                let wanted = match max_wait {
+                    MaxWait::Unbounded | MaxWait::None | MaxWait::Delay(_) => due,
+                    // A third of the deadline after the wait.
+                    MaxWait::Until(end) => (end + 300).max(now),
+                };
+                assert_eq!(again.due(now), wanted, "{max_wait:?} at {now}");
+                assert!(again.deadline <= request.deadline);
+            }
+        }
+    }
 }
