@@ -384,7 +384,7 @@ impl Flight {
     }
 }
 
-fn grants(reply: &AcquireReply) -> bool {
+pub(super) fn grants(reply: &AcquireReply) -> bool {
     let is_grant = |outcome| matches!(outcome, Outcome::Granted | Outcome::Scheduled { .. });
     reply.outcomes.iter().any(|group| is_grant(group.outcome))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, NoAnswer, Verdict};
+use super::flight::grants;
 use super::policy::{Followed, like_a_logs};
 use super::refund::Entry;
 use super::{Engine, closed, instant_after};
@@ -48,7 +49,7 @@ impl Engine {
         };
         let reply = loop {
             let answer = match &self.policy {
-                Some(policy) => self.ask_once_of_policy(policy, key, &request, behind).await,
+                Some(policy) => self.ask_once_of_policy(policy, (id, key), &request, behind).await,
                 None => self.ask_once(call.clone(), request.clone()).await,
             };
             let reply = answer.map_err(NoAnswer::Failed)?;
@@ -79,17 +80,17 @@ impl Engine {
     async fn ask_once_of_policy(
         self: &Arc<Self>,
         policy: &Followed,
-        key: &[u8],
+        (id, key): (EntryId, &[u8]),
         request: &Request,
         behind: Option<Wait>,
     ) -> Result<AcquireReply, Error> {
-        let rules = policy.rules.of_key(key).unwrap_or_else(|| policy.rules.clone());
+        let rules = policy.rules.of_key(key).unwrap_or_else(|| unreachable!("it was checked"));
         let policy = Followed { rules, ..policy.clone() };
         // Behind a waiting request it may only find an earlier grant, and asks for more than there can be.
         let permits = if behind.is_some() { MAX_ENTRY_PERMITS } else { request.permits };
         let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
         let deadline = instant_after(Duration::from_micros(request.deadline));
-        let (began, number) = (self.core.now(), LaneCall::only(EntryId::of_key(key)));
+        let (began, number) = (self.core.now(), LaneCall::only(id));
         let (engine, rate) = (self.clone(), policy.rate());
         let asked = async move {
             let call = |lane| engine.policy_call(&policy, lane, groups.clone());
@@ -98,10 +99,8 @@ impl Engine {
         let answer = self.core.in_runtime(asked).await;
         let reply = answer.inspect_err(|error| self.server_failed(began, error))?;
         let granted_before = reply.granted_before;
-        let is_granted = |outcome| matches!(outcome, Outcome::Granted | Outcome::Scheduled { .. });
-        let is_granted = granted_before.is_some() || is_granted(reply.outcomes[0].outcome);
         let mut reply = AcquireReply { granted_before, mark: None, ..like_a_logs(reply, rate) };
-        if is_granted {
+        if granted_before.is_some() || grants(&reply) {
             reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
         }
         Ok(reply)

@@ -217,17 +217,15 @@ impl Engine {
             let known = state.left.unwrap_or(entry.granted);
             (open, unsure, known, state.returned)
         };
-        if let Some((policy, mark)) = self.policy.as_ref().zip(entry.mark) {
+        if let Some(policy) = &self.policy {
+            // What a key was granted stays the key's, and has no mark.
+            let Some(mark) = entry.mark else { return Ok(0) };
             if self.is_queue() && returned > requested {
                 // What an earlier refund of this grant has freed may be somebody else's start by now.
                 return Ok(0);
             }
             let _may_come_back = self.permits_may_come_back();
             return self.refund_marked(policy, mark, requested, deadline, !in_background).await;
-        }
-        if self.policy.is_some() {
-            // What a key was granted stays the key's.
-            return Ok(0);
         }
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
