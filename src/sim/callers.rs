@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::EPOCH_MS;
-use super::history::{ChargeSeen, GrantSeen, History, KeySeen, PauseSeen};
+use super::history::{GrantSeen, History, KeySeen, PauseSeen};
 use super::random::SeededRandom;
 use super::scenario::ClientPlan;
 use crate::decision::{DecidedBy, Decision, Grant};
@@ -247,27 +247,17 @@ impl Caller {
         let actual = self.random.between(0..=2 * held);
         let gives_up_after = self.gives_up_after();
         let begun = self.history.now();
-        let charge = {
+        {
             let mut records = self.history.records();
             records.grants[number].kept -= held.saturating_sub(actual);
-            let permits = actual.saturating_sub(held);
-            let charge = ChargeSeen { begun, written: None, permits };
-            records.charges.extend((permits > 0).then_some(charge));
-            (permits > 0).then(|| records.charges.len() - 1)
-        };
+            records.lacked.extend(actual.checked_sub(held).filter(|permits| *permits > 0));
+        }
         let settled = timeout(gives_up_after, grant.settle(actual)).await;
-        let now = self.history.now();
         self.history.event(self.client, "settle", "done", &(call, held, actual, &settled));
         self.check_time("a settlement", begun, self.plan.deadline_ms);
-        match settled {
-            Ok(Err(error)) => return self.check_error(&error),
-            Ok(Ok(())) => {
-                if let Some(at) = charge {
-                    self.history.records().charges[at].written = Some(now);
-                }
-            }
-            // It goes on.
-            Err(_) => {}
+        // Given up, it goes on.
+        if let Ok(Err(error)) = settled {
+            return self.check_error(&error);
         }
         if grant.settle(actual).await.is_ok() {
             self.history.violation(format!("call {call} is settled twice"));

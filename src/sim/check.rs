@@ -168,9 +168,8 @@ impl Judge<'_> {
                     && !other.is_of_key
                     && (other.at < decided_after || same_call(other))
             });
-            let charged = self.records.charges.iter().filter(|charge| {
-                charge.begun >= first && charge.written.is_some_and(|at| at < decided_after)
-            });
+            let charges = self.records.charges.values();
+            let charged = charges.filter(|it| it.date >= first && it.written < decided_after);
             let used =
                 earlier.map(|it| it.kept).sum::<u64>() + charged.map(|it| it.permits).sum::<u64>();
             let from = first.saturating_sub(shift + self.scenario.longest_hold_ms());

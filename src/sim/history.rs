@@ -30,8 +30,10 @@ pub(super) struct History {
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) grants: Vec<GrantSeen>,
-    /// What settled grants used beyond what they had acquired.
-    pub(super) charges: Vec<ChargeSeen>,
+    /// What settled grants used beyond what they had acquired, by their callers.
+    pub(super) lacked: Vec<u64>,
+    /// What was written of it: nothing where the limiter was lost.
+    pub(super) charges: HashMap<EntryId, ChargeSeen>,
     pub(super) pauses: Vec<PauseSeen>,
     /// Each answer to a call for a key.
     pub(super) of_keys: Vec<KeySeen>,
@@ -82,12 +84,12 @@ pub(super) struct GrantSeen {
     pub(super) kept: u64,
 }
 
-/// A settlement with more permits than were acquired.
+/// The entry of a settlement with more permits than were acquired.
 #[derive(Clone, Debug)]
 pub(super) struct ChargeSeen {
-    pub(super) begun: Ms,
-    /// When it was certainly written.
-    pub(super) written: Option<Ms>,
+    /// In the log, by the clock of its client.
+    pub(super) date: Ms,
+    pub(super) written: Ms,
     /// The difference.
     pub(super) permits: u64,
 }
@@ -183,6 +185,11 @@ impl History {
 
     pub(super) fn decided_after(&self, grant: &Grant) -> Option<Ms> {
         self.records().decided.get(&grant.entry()?.id).copied()
+    }
+
+    pub(super) fn charged(&self, id: EntryId, date: Ms, permits: u64) {
+        let written = self.now();
+        self.records().charges.entry(id).or_insert(ChargeSeen { date, written, permits });
     }
 
     /// From now on a pause may be over.

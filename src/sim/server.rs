@@ -51,8 +51,6 @@ struct ServerState {
     saved: Option<(Snapshot, Option<i64>)>,
     /// All permits of a semaphore, by what was asked for; `None` if there is no semaphore.
     permits: Option<i64>,
-    /// Date and permits of what settled grants lacked, by id.
-    charges: HashMap<EntryId, (i64, u64)>,
 }
 
 /// It is away: the call was not carried out.
@@ -154,7 +152,8 @@ impl SimServer {
             return;
         }
         if let Some(charge) = call.downcast_ref::<ChargeCall>() {
-            self.state().charges.insert(charge.id, (charge.date, charge.permits));
+            let date = charge.date.saturating_sub(EPOCH_MS) as u64;
+            self.history.charged(charge.id, date, charge.permits);
         }
         let mut state = self.state();
         let permits = &mut state.permits;
@@ -173,11 +172,6 @@ impl SimServer {
         if call.downcast_ref::<PauseCall>().is_some_and(|call| call.ms == 0) {
             self.history.unpaused();
         }
-    }
-
-    /// The dates and permits of what settled grants lacked.
-    pub(super) fn charges(&self) -> Vec<(i64, u64)> {
-        self.state().charges.values().copied().collect()
     }
 
     /// The rate, and the permits that can be taken now by the server's own clock.

@@ -331,10 +331,9 @@ impl SimWorld {
         let live =
             records.grants.iter().filter(|grant| grant.date.is_some_and(|date| date >= from));
         let kept: u64 = live.filter(|grant| !grant.is_of_key).map(|grant| grant.kept).sum();
+        let charges = records.charges.values().filter(|charge| charge.date >= from);
+        let kept = kept + charges.map(|charge| charge.permits).sum::<u64>();
         drop(records);
-        let from = EPOCH_MS + from as i64;
-        let charges = self.server.charges().into_iter().filter(|(date, _)| *date >= from);
-        let kept = kept + charges.map(|(_, permits)| permits).sum::<u64>();
         let in_log = self.server.in_log();
         if in_log != kept {
             self.history
@@ -361,12 +360,12 @@ impl SimWorld {
 
     /// What settled grants lacked is written once each, and while nothing goes wrong, all of it.
     fn check_charges(&self) {
-        let mut written: Vec<u64> = self.server.charges().iter().map(|(_, it)| *it).collect();
-        written.sort_unstable();
         let records = self.history.records();
-        let mut settled: Vec<u64> = records.charges.iter().map(|it| it.permits).collect();
-        settled.sort_unstable();
+        let mut written: Vec<u64> = records.charges.values().map(|it| it.permits).collect();
+        let mut settled = records.lacked.clone();
         drop(records);
+        written.sort_unstable();
+        settled.sort_unstable();
         let mut left = settled.iter();
         let is_once = written.iter().all(|permits| left.any(|settled| settled == permits));
         if !is_once || self.scenario.is_calm() && written.len() < settled.len() {
