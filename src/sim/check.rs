@@ -169,7 +169,9 @@ impl Judge<'_> {
                     && (other.at < decided_after || same_call(other))
             });
             let charges = self.records.charges.values();
-            let charged = charges.filter(|it| it.date >= first && it.written < decided_after);
+            // At the latest begun then, by a clock that is ahead.
+            let from_date = first + self.furthest_ahead_ms();
+            let charged = charges.filter(|it| it.date >= from_date && it.written < decided_after);
             let used =
                 earlier.map(|it| it.kept).sum::<u64>() + charged.map(|it| it.permits).sum::<u64>();
             let from = first.saturating_sub(shift + self.scenario.longest_hold_ms());
