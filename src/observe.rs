@@ -9,15 +9,13 @@ use std::sync::Arc;
 
 mod acquire;
 mod call;
-#[cfg(all(test, feature = "tracing", feature = "tower", not(shuttle)))]
-pub(crate) mod captured;
 mod connection;
 mod event;
 mod limiter;
 #[cfg(feature = "metrics")]
 mod meters;
 #[cfg(all(test, not(shuttle)))]
-mod tests;
+pub(crate) mod tests;
 #[cfg(feature = "tracing")]
 mod traces;
 
@@ -62,18 +60,12 @@ pub trait Observer: Send + Sync + 'static {
 
 /// The observers of one client; none by default.
 #[derive(Clone, Default)]
-pub(crate) struct Observers {
-    all: Arc<[Arc<dyn Observer>]>,
-    /// The source of the limiters' metric handles, which must not be looked up at each acquire.
-    #[cfg(feature = "metrics")]
-    meters: Option<Arc<meters::Meters>>,
-}
+pub(crate) struct Observers(Arc<[Arc<dyn Observer>]>);
 
 impl Observers {
     /// These observers and one more.
-    pub(crate) fn and(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.all = self.all.iter().cloned().chain([observer]).collect();
-        self
+    pub(crate) fn and(self, observer: Arc<dyn Observer>) -> Self {
+        Observers(self.0.iter().cloned().chain([observer]).collect())
     }
 
     /// The observers of a new client: those that its user has set, and those of the features.
@@ -83,21 +75,18 @@ impl Observers {
         #[cfg(not(feature = "tracing"))]
         let this = self;
         #[cfg(feature = "metrics")]
-        let this = {
-            let meters = Arc::new(meters::Meters::new());
-            Observers { meters: Some(meters.clone()), ..this.and(meters) }
-        };
+        let this = this.and(Arc::new(meters::Meters::new()));
         this
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.0.is_empty()
     }
 
     #[inline]
     fn tell(&self, tell: impl Fn(&dyn Observer)) {
-        for observer in &*self.all {
+        for observer in &*self.0 {
             tell(&**observer);
         }
     }
@@ -115,6 +104,6 @@ impl Observers {
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} observers", self.all.len())
+        write!(f, "{} observers", self.0.len())
     }
 }

@@ -1,6 +1,7 @@
 //! Instrumentation for one limiter.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use super::{AcquireObserver, CallSize, Count, Event, ObservedCall, Observers, Span};
@@ -12,24 +13,25 @@ pub struct ObservedLimiter {
     label: Option<Arc<str>>,
     policy: Option<&'static str>,
     pub(super) observers: Observers,
+    /// Looked up once, and not at each acquire.
     #[cfg(feature = "metrics")]
-    pub(super) meters: Option<Arc<super::meters::MetricHandles>>,
+    pub(super) meters: OnceLock<Arc<super::meters::MetricHandles>>,
 }
 
 impl ObservedLimiter {
     fn new(
-        name: Arc<str>,
+        name: &Arc<str>,
         label: Option<Arc<str>>,
         policy: Option<&'static str>,
-        observers: Observers,
+        observers: &Observers,
     ) -> Arc<Self> {
         Arc::new(ObservedLimiter {
-            #[cfg(feature = "metrics")]
-            meters: observers.meters.as_ref().map(|meters| meters.handles(&label, policy)),
-            name,
+            name: name.clone(),
             label,
             policy,
-            observers,
+            observers: observers.clone(),
+            #[cfg(feature = "metrics")]
+            meters: OnceLock::new(),
         })
     }
 
@@ -50,8 +52,42 @@ impl ObservedLimiter {
         self.policy
     }
 
-    fn counted(&self, count: Count, change: i64) {
-        self.observers.tell(|observer| observer.counted(Some(self), count, change));
+    /// Starts to observe an acquire of this many permits.
+    #[inline]
+    pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
+        AcquireObserver::new(self, permits)
+    }
+
+    /// Starts to observe a call to the store.
+    pub(crate) fn call(self: &Arc<Self>, operation: Operation) -> ObservedCall {
+        let (size, span) = (CallSize::default(), Span::none());
+        ObservedCall::begin(&self.observers, Some(self), operation, size, span)
+    }
+
+    /// Starts to observe a call that carries acquires; `span` is the span of its only caller.
+    pub(crate) fn acquire_call(
+        self: &Arc<Self>,
+        size: CallSize,
+        span: Option<Box<Span>>,
+    ) -> ObservedCall {
+        let span = span.map_or_else(Span::none, |span| *span);
+        ObservedCall::begin(&self.observers, Some(self), Operation::Acquire, size, span)
+    }
+
+    /// Reports an event of this limiter.
+    pub(crate) fn event(&self, event: &Event<'_>) {
+        self.observers.tell(|observer| observer.event(Some(self), event));
+    }
+
+    /// Reports that a number of this limiter has risen.
+    pub(crate) fn counted(&self, count: Count, rise: u64) {
+        self.changed(count, i64::try_from(rise).unwrap_or(i64::MAX));
+    }
+
+    fn changed(&self, count: Count, change: i64) {
+        if change != 0 {
+            self.observers.tell(|observer| observer.counted(Some(self), count, change));
+        }
     }
 }
 
@@ -62,7 +98,7 @@ impl fmt::Debug for ObservedLimiter {
     }
 }
 
-/// Reports to the observers about one limiter of one client.
+/// A limiter and its label, which may be chosen while the limiter is in use.
 pub(crate) struct LimiterObserver {
     without_label: Arc<ObservedLimiter>,
     /// Set if somebody has chosen a label.
@@ -71,13 +107,22 @@ pub(crate) struct LimiterObserver {
     by_default: OnceLock<Arc<ObservedLimiter>>,
 }
 
+impl Deref for LimiterObserver {
+    type Target = Arc<ObservedLimiter>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<ObservedLimiter> {
+        let chosen = self.chosen.get().map(|(_, limiter)| limiter);
+        chosen.or_else(|| self.by_default.get()).unwrap_or(&self.without_label)
+    }
+}
+
 impl LimiterObserver {
     pub(crate) fn new(
         name: &Arc<str>,
         policy: Option<&'static str>,
         observers: &Observers,
     ) -> Self {
-        let (name, observers) = (name.clone(), observers.clone());
         LimiterObserver {
             without_label: ObservedLimiter::new(name, None, policy, observers),
             chosen: OnceLock::new(),
@@ -85,15 +130,9 @@ impl LimiterObserver {
         }
     }
 
-    #[inline]
-    fn limiter(&self) -> &Arc<ObservedLimiter> {
-        let chosen = self.chosen.get().map(|(_, limiter)| limiter);
-        chosen.or_else(|| self.by_default.get()).unwrap_or(&self.without_label)
-    }
-
     fn labelled(&self, label: Arc<str>) -> Arc<ObservedLimiter> {
         let ObservedLimiter { name, policy, observers, .. } = &*self.without_label;
-        ObservedLimiter::new(name.clone(), Some(label), *policy, observers.clone())
+        ObservedLimiter::new(name, Some(label), *policy, observers)
     }
 
     /// The chosen label.
@@ -111,43 +150,6 @@ impl LimiterObserver {
     pub(crate) fn set_default_label(&self, label: &Arc<str>) {
         self.by_default.get_or_init(|| self.labelled(label.clone()));
     }
-
-    /// Starts to observe an acquire of this many permits.
-    #[inline]
-    pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
-        AcquireObserver::new(self.limiter(), permits)
-    }
-
-    /// Starts to observe a call to the store.
-    pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
-        let limiter = self.limiter();
-        ObservedCall::begin(
-            &limiter.observers,
-            Some(limiter),
-            operation,
-            CallSize::default(),
-            Span::none(),
-        )
-    }
-
-    /// Starts to observe a call that carries acquires; `span` is the span of its only caller.
-    pub(crate) fn acquire_call(&self, size: CallSize, span: Option<Box<Span>>) -> ObservedCall {
-        let (limiter, span) = (self.limiter(), span.map_or_else(Span::none, |span| *span));
-        ObservedCall::begin(&limiter.observers, Some(limiter), Operation::Acquire, size, span)
-    }
-
-    /// Reports an event of this limiter.
-    pub(crate) fn event(&self, event: &Event<'_>) {
-        let limiter = self.limiter();
-        limiter.observers.tell(|observer| observer.event(Some(limiter), event));
-    }
-
-    /// Reports that a number of this limiter has changed.
-    pub(crate) fn counted(&self, count: Count, change: u64) {
-        if change > 0 {
-            self.limiter().counted(count, i64::try_from(change).unwrap_or(i64::MAX));
-        }
-    }
 }
 
 /// One contribution to a count that several share. It is subtracted when this is dropped.
@@ -161,18 +163,17 @@ pub(crate) struct CountPart {
 impl CountPart {
     pub(crate) fn set(
         &mut self,
-        limiter: &LimiterObserver,
+        limiter: &Arc<ObservedLimiter>,
         count: Count,
         part: impl FnOnce() -> u64,
     ) {
-        if limiter.limiter().observers.is_empty() {
+        if limiter.observers.is_empty() {
             return;
         }
         let part = i64::try_from(part()).unwrap_or(i64::MAX);
         if part != self.part {
-            let (limiter, count) =
-                self.of.get_or_insert_with(|| (limiter.limiter().clone(), count));
-            limiter.counted(*count, part - self.part);
+            let (limiter, count) = self.of.get_or_insert_with(|| (limiter.clone(), count));
+            limiter.changed(*count, part - self.part);
             self.part = part;
         }
     }
@@ -180,8 +181,8 @@ impl CountPart {
 
 impl Drop for CountPart {
     fn drop(&mut self) {
-        if let Some((limiter, count)) = self.of.take().filter(|_| self.part != 0) {
-            limiter.counted(count, -self.part);
+        if let Some((limiter, count)) = self.of.take() {
+            limiter.changed(count, -self.part);
         }
     }
 }

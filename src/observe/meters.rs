@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use metrics::{Counter, Gauge, Histogram, Label, SharedString};
+use metrics::{Counter, Gauge, Histogram, Label};
 
 use super::{
     AcquireEnd, AcquireOutcome, CallEvent, Count, Event, ObservedCall, ObservedLimiter, Observer,
@@ -18,27 +18,23 @@ mod names;
 use names as name;
 pub use names::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 
-/// The label key for limiters that have a label, and for those that have a policy.
-const LIMITER: &str = "limiter";
-const POLICY: &str = "policy";
-
 /// A label's key and value.
 type LabelPair = (&'static str, &'static str);
 
-/// Registers handles, with the limiter's label and the word of its policy if it has them.
+/// Registers handles that carry a limiter's labels: its own, and the kind of its policy.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-struct Registrar {
-    label: Option<Arc<str>>,
-    policy: Option<&'static str>,
-}
+struct Registrar(Vec<Label>);
 
 impl Registrar {
+    fn of(limiter: &ObservedLimiter) -> Self {
+        let policy = limiter.policy().map(|policy| Label::from_static_parts("policy", policy));
+        let label = limiter.label().map(|label| Label::new("limiter", label.to_owned()));
+        Registrar(policy.into_iter().chain(label).collect())
+    }
+
     fn labels(&self, labels: &[LabelPair]) -> Vec<Label> {
-        let label = self.label.iter();
-        let label = label.map(|it| Label::new(LIMITER, SharedString::from_shared(it.clone())));
-        let policy = self.policy.iter().map(|it| Label::from_static_parts(POLICY, it));
-        let all = labels.iter().map(|(key, value)| Label::from_static_parts(key, value));
-        all.chain(policy).chain(label).collect()
+        let labels = labels.iter().map(|(key, value)| Label::from_static_parts(key, value));
+        labels.chain(self.0.iter().cloned()).collect()
     }
 
     fn counter(&self, name: &'static str, labels: &[LabelPair]) -> Counter {
@@ -220,13 +216,9 @@ impl Meters {
         }
     }
 
-    /// The handles of limiters with this label and this policy.
-    pub(super) fn handles(
-        &self,
-        label: &Option<Arc<str>>,
-        policy: Option<&'static str>,
-    ) -> Arc<MetricHandles> {
-        let registrar = Registrar { label: label.clone(), policy };
+    /// The handles of a limiter, which has none yet.
+    fn handles(&self, limiter: &ObservedLimiter) -> Arc<MetricHandles> {
+        let registrar = Registrar::of(limiter);
         if registrar == Registrar::default() {
             return self.limiters.clone();
         }
@@ -240,7 +232,10 @@ impl Meters {
 
     #[inline]
     fn of<'a>(&'a self, limiter: Option<&'a ObservedLimiter>) -> &'a MetricHandles {
-        limiter.and_then(|limiter| limiter.meters.as_deref()).unwrap_or(&self.limiters)
+        match limiter {
+            Some(limiter) => limiter.meters.get_or_init(|| self.handles(limiter)),
+            None => &self.limiters,
+        }
     }
 }
 

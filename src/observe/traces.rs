@@ -116,14 +116,13 @@ impl Observer for Traces {
             }
             // There may be such an event for each limiter, and a limiter for each user, so it is not a
             // warning.
-            Event::Charged { permits, is_written: true } => debug!(
-                target: TARGET,
-                limiter, permits, "wrote what was granted while the server was away"
-            ),
-            Event::Charged { permits, is_written: false } => debug!(
-                target: TARGET,
-                limiter, permits, "did not write what was granted while the server was away"
-            ),
+            Event::Charged { permits, is_written } => {
+                let text = if is_written { "wrote" } else { "did not write" };
+                debug!(
+                    target: TARGET,
+                    limiter, permits, "{text} what was granted while the server was away"
+                );
+            }
             Event::PartIsNothing { rate } => warn!(
                 target: TARGET,
                 limiter, %rate,
@@ -144,14 +143,14 @@ impl Observer for Traces {
             Event::CircuitClosed { cause } => {
                 info!(target: TARGET, why_away = %cause, "the server is back");
             }
-            Event::Connected { server, before: None, failures } => {
-                info!(target: TARGET, server, failures, "connected");
-            }
-            Event::Connected { server, before: Some(before), failures } if before == server => {
-                info!(target: TARGET, server, failures, "connected again");
-            }
             Event::Connected { server, before, failures } => {
-                info!(target: TARGET, server, before, failures, "connected to another server");
+                let again = match before {
+                    None => "",
+                    Some(before) if before == server => " again",
+                    Some(_) => " to another server",
+                };
+                let before = before.filter(|before| *before != server);
+                info!(target: TARGET, server, before, failures, "connected{again}");
             }
             // Only the first of several failures is worth a warning.
             Event::ConnectFailed { error, failures: 0 | 1 } => {

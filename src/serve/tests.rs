@@ -142,7 +142,7 @@ async fn clients_that_stall_and_handlers_that_hang_do_not_prevent_the_end() {
     let _hangs = site.send(&request("/slow")).await;
     site.reached.notified().await;
     #[cfg(feature = "tracing")]
-    let (log, _guard) = crate::observe::captured::capture();
+    let (log, _guard) = crate::observe::tests::captured::capture();
     let took = tokio::time::timeout(LONG, site.end()).await.expect("it does not end");
     assert!(took >= drain, "{took:?}");
     #[cfg(feature = "tracing")]

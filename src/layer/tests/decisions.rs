@@ -753,7 +753,7 @@ async fn an_address_in_an_extension_comes_before_what_axum_knows() {
 #[cfg(feature = "tracing")]
 mod logged {
     use super::*;
-    use crate::observe::captured::capture;
+    use crate::observe::tests::captured::capture;
 
     fn warnings(lines: &[String]) -> Vec<&String> {
         lines.iter().filter(|line| line.starts_with("WARN")).collect()

@@ -120,7 +120,7 @@ async fn a_retry_after_holds_back_all_that_follows() {
 #[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_logged() {
-    let (log, _guard) = crate::observe::captured::capture();
+    let (log, _guard) = crate::observe::tests::captured::capture();
     let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));
     let (_, service) = them(layer.wait_up_to(Duration::from_secs(30)));
     let ask_once = || service.clone().oneshot(ask("503 20"));

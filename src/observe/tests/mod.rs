@@ -1,5 +1,8 @@
 //! Users' own observers, next to those of the features.
 
+#[cfg(all(feature = "tracing", feature = "tower"))]
+pub(crate) mod captured;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
