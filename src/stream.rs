@@ -164,8 +164,8 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for RateLimited<S, C> {
                 return Poll::Pending;
             }
             Poll::Ready(Ok(None)) => return Poll::Ready(Some(Ok(item))),
-            Poll::Ready(Ok(Some(denial))) => RejectReason::Denied(denial),
-            Poll::Ready(Err(error)) => RejectReason::Failed(error),
+            Poll::Ready(Ok(Some(denial))) => Ok(denial),
+            Poll::Ready(Err(error)) => Err(error),
         };
         Poll::Ready(Some(Err(Rejected { item, reason })))
     }
@@ -191,13 +191,8 @@ impl<S: Stream, C> fmt::Debug for RateLimited<S, C> {
 /// shows the item.
 pub struct Rejected<T> {
     item: T,
-    reason: RejectReason,
-}
-
-#[derive(Debug)]
-enum RejectReason {
-    Denied(Denial),
-    Failed(Error),
+    /// The denial, or why no decision could be made.
+    reason: Result<Denial, Error>,
 }
 
 impl<T> Rejected<T> {
@@ -213,18 +208,12 @@ impl<T> Rejected<T> {
 
     /// The denial, if it was denied.
     pub fn denial(&self) -> Option<&Denial> {
-        match &self.reason {
-            RejectReason::Denied(denial) => Some(denial),
-            RejectReason::Failed(_) => None,
-        }
+        self.reason.as_ref().ok()
     }
 
     /// The error, if no decision could be made.
     pub fn error(&self) -> Option<&Error> {
-        match &self.reason {
-            RejectReason::Denied(_) => None,
-            RejectReason::Failed(error) => Some(error),
-        }
+        self.reason.as_ref().err()
     }
 }
 
@@ -238,8 +227,8 @@ impl<T> fmt::Display for Rejected<T> {
     /// The text of the denial or the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            RejectReason::Denied(denial) => denial.fmt(f),
-            RejectReason::Failed(error) => error.fmt(f),
+            Ok(denial) => denial.fmt(f),
+            Err(error) => error.fmt(f),
         }
     }
 }

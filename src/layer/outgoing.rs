@@ -56,7 +56,7 @@ use crate::web::LONGEST_WAIT;
 /// reqwest's client is such a service, but its responses have a type of their own: see
 /// [`reading`](Self::reading), and the example `reqwest_client`.
 pub struct OutgoingLayer<R> {
-    gate: Arc<Gate>,
+    gate: Gate,
     read: ReadFn<R>,
 }
 
@@ -66,21 +66,17 @@ const PAUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Reads the status and the header fields of a response.
 type ReadFn<R> = fn(&R) -> (StatusCode, &HeaderMap);
 
-#[derive(Clone)]
-struct Settings {
+/// What every request passes through. Clones are held back together.
+#[derive(Clone, Debug)]
+struct Gate {
     limiter: RateLimiter,
     permits: u64,
     wait: Duration,
     longest_hold: Duration,
     /// For how long the limiter is paused at most; `None` if only this layer is held back.
     longest_pause: Option<Duration>,
-}
-
-/// The state shared by all services of a layer: every request passes through it.
-struct Gate {
-    settings: Settings,
     /// Nothing is sent before this.
-    held_until: Mutex<Option<Instant>>,
+    held_until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl<B> OutgoingLayer<http::Response<B>> {
@@ -95,34 +91,38 @@ impl<R> OutgoingLayer<R> {
     /// A layer for a client whose responses have a type of their own. For reqwest, `read` is
     /// `|response: &reqwest::Response| (response.status(), response.headers())`.
     pub fn reading(limiter: RateLimiter, read: fn(&R) -> (StatusCode, &HeaderMap)) -> Self {
-        let settings = Settings {
+        let gate = Gate {
             limiter,
             permits: 1,
             wait: Duration::ZERO,
             longest_hold: Duration::from_secs(300),
             longest_pause: None,
+            held_until: Arc::default(),
         };
-        OutgoingLayer { gate: Gate::new(settings), read }
+        OutgoingLayer { gate, read }
     }
 
     /// Lets a request wait at most this long in total, for permits and while requests are held back. A
     /// request that would have to wait longer fails at once.
     #[must_use]
-    pub fn wait_up_to(self, wait: Duration) -> Self {
-        self.with(|settings| settings.wait = wait.min(LONGEST_WAIT))
+    pub fn wait_up_to(mut self, wait: Duration) -> Self {
+        self.gate.wait = wait.min(LONGEST_WAIT);
+        self
     }
 
     /// Sets what each request costs, in permits: 1 to 2^32 − 1.
     #[must_use]
-    pub fn cost(self, permits: u64) -> Self {
-        self.with(|settings| settings.permits = permits)
+    pub fn cost(mut self, permits: u64) -> Self {
+        self.gate.permits = permits;
+        self
     }
 
     /// The longest time for which a `Retry-After` counts, by default five minutes. A longer one is cut to
     /// this; otherwise a single answer could stop a client for years.
     #[must_use]
-    pub fn longest_hold(self, longest: Duration) -> Self {
-        self.with(|settings| settings.longest_hold = longest.min(LONGEST_WAIT))
+    pub fn longest_hold(mut self, longest: Duration) -> Self {
+        self.gate.longest_hold = longest.min(LONGEST_WAIT);
+        self
     }
 
     /// Also [pauses the limiter](RateLimiter::pause_for), and so all processes that use it, in Java as well:
@@ -131,26 +131,16 @@ impl<R> OutgoingLayer<R> {
     ///
     /// Answers of one server then stop a whole fleet: choose a limiter of that server alone.
     #[must_use]
-    pub fn pause_for_all_up_to(self, longest: Duration) -> Self {
-        self.with(|settings| settings.longest_pause = Some(longest))
-    }
-
-    fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = self.gate.settings.clone();
-        change(&mut settings);
-        OutgoingLayer { gate: Gate::new(settings), ..self }
+    pub fn pause_for_all_up_to(mut self, longest: Duration) -> Self {
+        self.gate.longest_pause = Some(longest);
+        self
     }
 }
 
 impl Gate {
-    fn new(settings: Settings) -> Arc<Self> {
-        Arc::new(Gate { settings, held_until: Mutex::new(None) })
-    }
-
     /// Waits until a request may be sent.
     async fn pass<E>(&self) -> Result<(), OutgoingError<E>> {
-        let Settings { limiter, permits, wait, .. } = &self.settings;
-        let due = Instant::now() + *wait;
+        let due = Instant::now() + self.wait;
         loop {
             // Wait for the pause before taking the permit: a permit used long after it was granted would
             // count in an interval that has passed.
@@ -162,7 +152,7 @@ impl Gate {
                 sleep_until(until).await;
             }
             let rest = due.saturating_duration_since(Instant::now());
-            let mut grant = match limiter.try_acquire(*permits, rest).await {
+            let mut grant = match self.limiter.try_acquire(self.permits, rest).await {
                 Ok(Decision::Granted(grant)) => grant,
                 Ok(Decision::Denied(denial)) => return Err(OutgoingError::Denied(denial)),
                 Err(error) => return Err(OutgoingError::Limiter(error)),
@@ -182,7 +172,7 @@ impl Gate {
 
     /// Notes if an answer says when to come back.
     fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
-        let Settings { limiter, longest_hold, longest_pause, .. } = &self.settings;
+        let Gate { limiter, longest_hold, longest_pause, .. } = self;
         let asked = retry_after::of(status, headers, SystemTime::now())
             .or_else(|| longest_pause.and_then(|_| retry_after::of_exhausted(headers)));
         if let Some(asked) = asked {
@@ -221,14 +211,7 @@ impl<R> Clone for OutgoingLayer<R> {
 
 impl<R> fmt::Debug for OutgoingLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { limiter, permits, wait, longest_hold, longest_pause } = &self.gate.settings;
-        f.debug_struct("OutgoingLayer")
-            .field("limiter", &limiter.name())
-            .field("permits", permits)
-            .field("wait", wait)
-            .field("longest_hold", longest_hold)
-            .field("longest_pause", longest_pause)
-            .finish()
+        f.debug_tuple("OutgoingLayer").field(&self.gate).finish()
     }
 }
 
