@@ -28,17 +28,14 @@ use std::task::{Context, Poll, ready};
 use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::{Error, HttpMessage, HttpResponse};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use pin_project_lite::pin_project;
 
-use crate::web::{
-    Admitted, InUse, Limits, OwnFields, RequestHead, RequestVerdict, ResponseHead, WasRefused,
-    of_admitted,
-};
+use crate::web::{InUse, Limits, RequestHead, ResponseHead, WasRefused};
 
 /// Asks [`Limits`] before each request.
 ///
@@ -92,27 +89,33 @@ where
     forward_ready!(service);
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
-        let Some(plan) = self.limits.plan(&RequestHead::of_actix(request.request())) else {
-            let response = self.service.call(request);
-            return async {
-                let response = response.await?;
-                Ok(response
-                    .map_body(|_, body| ResponseBody::new(body, InUse::default()))
-                    .map_into_left_body())
-            }
-            .boxed_local();
-        };
-        let (service, limits) = (self.service.clone(), self.limits.clone());
+        let decision = self.limits.decide(&RequestHead::of_actix(request.request()));
+        let service = self.service.clone();
         async move {
-            match limits.clone().decide(plan).await {
-                RequestVerdict::Refused(response) => {
-                    Ok(request.into_response(converted(response)).map_into_right_body())
+            let admitted = match decision.await {
+                Ok(admitted) => admitted,
+                Err(refused) => {
+                    return Ok(request.into_response(converted(refused)).map_into_right_body());
                 }
-                RequestVerdict::Admitted(admitted) => {
-                    request.extensions_mut().insert(admitted.admission.clone());
-                    finish(service.call(request).await, admitted, &limits)
+            };
+            request.extensions_mut().insert(admitted.admission.clone());
+            let response = service.call(request).await;
+            let (fields, in_use) = match &response {
+                Ok(response) => {
+                    let response = response.response();
+                    let extensions = response.extensions();
+                    admitted.settle(&ResponseHead::of_actix(response, &extensions))
                 }
+                Err(error) => {
+                    let status = error.as_response_error().status_code();
+                    admitted.settle(&ResponseHead::failed(status.as_u16()))
+                }
+            };
+            let mut response = response?;
+            for (name, value) in fields {
+                append(response.headers_mut(), name.as_bytes(), value.as_bytes());
             }
+            Ok(response.map_body(|_, body| ResponseBody::new(body, in_use)).map_into_left_body())
         }
         .boxed_local()
     }
@@ -158,37 +161,6 @@ impl<B: MessageBody> MessageBody for ResponseBody<B> {
     }
 }
 
-/// Adds the limits' header fields to the service's answer.
-fn finish<B: MessageBody>(
-    response: Result<ServiceResponse<B>, Error>,
-    admitted: Admitted,
-    limits: &Limits,
-) -> Result<ServiceResponse<EitherBody<ResponseBody<B>>>, Error> {
-    let mut response = match response {
-        Ok(response) => response,
-        Err(error) => {
-            let status = error.as_response_error().status_code();
-            let failed = HttpResponse::new(status);
-            drop(admitted.settle(&ResponseHead::of_actix(&failed, &failed.extensions()), false));
-            return Err(error);
-        }
-    };
-    let own = OwnFields::of(|name| response.headers().contains_key(name));
-    let standings = admitted.admission.standings();
-    of_admitted(limits.headers(), standings, &own, |name, value| {
-        // All values are visible ASCII.
-        if let Ok(value) = HeaderValue::try_from(value) {
-            response.headers_mut().append(HeaderName::from_static(name), value);
-        }
-    });
-    let extensions = response.response().extensions();
-    let is_refused = extensions.get::<WasRefused>().is_some();
-    let in_use =
-        admitted.settle(&ResponseHead::of_actix(response.response(), &extensions), is_refused);
-    drop(extensions);
-    Ok(response.map_body(|_, body| ResponseBody::new(body, in_use)).map_into_left_body())
-}
-
 /// A refusal in actix-web's types, which come from another release of `http`.
 fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
     let (head, body) = response.into_parts();
@@ -198,14 +170,16 @@ fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
         BoxBody::new(body),
     );
     for (name, value) in &head.headers {
-        let name = HeaderName::from_bytes(name.as_str().as_bytes());
-        let value = HeaderValue::from_bytes(value.as_bytes());
-        if let (Ok(name), Ok(value)) = (name, value) {
-            converted.headers_mut().append(name, value);
-        }
+        append(converted.headers_mut(), name.as_str().as_bytes(), value.as_bytes());
     }
     converted.extensions_mut().insert(WasRefused);
     converted
+}
+
+fn append(headers: &mut HeaderMap, name: &[u8], value: &[u8]) {
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+        headers.append(name, value);
+    }
 }
 
 #[cfg(all(test, not(shuttle)))]

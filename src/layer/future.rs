@@ -1,5 +1,6 @@
 //! The future of one request: first the limits decide, then the service answers.
 
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -11,10 +12,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::ResponseBody;
-use crate::web::{
-    Admitted, InUse, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append,
-    of_admitted,
-};
+use crate::web::{Admitted, ResponseHead, append};
 
 pin_project! {
     /// The future of [`RateLimited`](super::RateLimited).
@@ -27,7 +25,6 @@ pin_project! {
     where
         S: Service<Request<ReqBody>>,
     {
-        headers: RateHeaders,
         #[pin]
         state: State<S, ReqBody>,
     }
@@ -42,13 +39,13 @@ pin_project! {
         // Only the decision is boxed, because its type cannot be named. The service's future need be neither
         // `Send` nor `'static`.
         Deciding {
-            decision: BoxFuture<'static, RequestVerdict>,
+            decision: BoxFuture<'static, Result<Admitted, Response<Bytes>>>,
             call: Option<(S, Request<ReqBody>)>,
         },
         Serving {
             #[pin]
             response: S::Future,
-            admitted: Option<Admitted>,
+            admitted: Admitted,
         },
     }
 }
@@ -57,20 +54,12 @@ impl<S, ReqBody> ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    /// A request that no limit concerns.
-    pub(super) fn passing(response: S::Future) -> Self {
-        let state = State::Serving { response, admitted: None };
-        ResponseFuture { headers: RateHeaders::None, state }
-    }
-
-    pub(super) fn deciding(
-        headers: RateHeaders,
-        decision: BoxFuture<'static, RequestVerdict>,
+    pub(super) fn new(
+        decision: BoxFuture<'static, Result<Admitted, Response<Bytes>>>,
         service: S,
         request: Request<ReqBody>,
     ) -> Self {
-        let state = State::Deciding { decision, call: Some((service, request)) };
-        ResponseFuture { headers, state }
+        ResponseFuture { state: State::Deciding { decision, call: Some((service, request)) } }
     }
 }
 
@@ -82,14 +71,14 @@ where
     type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let mut state = self.project().state;
         loop {
-            match this.state.as_mut().project() {
+            match state.as_mut().project() {
                 StateProjection::Deciding { decision, call } => {
                     let admitted = match ready!(decision.as_mut().poll(cx)) {
-                        RequestVerdict::Admitted(admitted) => admitted,
-                        RequestVerdict::Refused(response) => {
-                            return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
+                        Ok(admitted) => admitted,
+                        Err(refused) => {
+                            return Poll::Ready(Ok(refused.map(ResponseBody::of_refusal)));
                         }
                     };
                     let Some((mut service, mut request)) = call.take() else {
@@ -97,40 +86,21 @@ where
                     };
                     request.extensions_mut().insert(admitted.admission.clone());
                     let response = service.call(request);
-                    this.state.set(State::Serving { response, admitted: Some(admitted) });
+                    state.set(State::Serving { response, admitted });
                 }
                 StateProjection::Serving { response, admitted } => {
                     let response = ready!(response.poll(cx));
-                    return Poll::Ready(match admitted.take() {
-                        Some(admitted) => finish(response, admitted, *this.headers),
-                        None => response.map(|response| {
-                            response.map(|body| ResponseBody::of_service(body, InUse::default()))
-                        }),
-                    });
+                    let head = match &response {
+                        Ok(response) => ResponseHead::of(response),
+                        Err(_) => ResponseHead::failed(500),
+                    };
+                    let (fields, in_use) = mem::take(admitted).settle(&head);
+                    return Poll::Ready(response.map(|mut response| {
+                        append(response.headers_mut(), fields);
+                        response.map(|body| ResponseBody::of_service(body, in_use))
+                    }));
                 }
             }
         }
     }
-}
-
-/// Adds the limits' header fields to the service's answer.
-fn finish<B: Body<Data: From<Bytes>>, E>(
-    response: Result<Response<B>, E>,
-    admitted: Admitted,
-    headers: RateHeaders,
-) -> Result<Response<ResponseBody<B>>, E> {
-    let mut response = match response {
-        Ok(response) => response,
-        Err(error) => {
-            drop(admitted.settle(&ResponseHead::FAILED, false));
-            return Err(error);
-        }
-    };
-    let own = OwnFields::of(|name| response.headers().contains_key(name));
-    of_admitted(headers, admitted.admission.standings(), &own, |name, value| {
-        append(response.headers_mut(), name, value);
-    });
-    let is_refused = response.extensions().get::<WasRefused>().is_some();
-    let in_use = admitted.settle(&ResponseHead::of(&response), is_refused);
-    Ok(response.map(|body| ResponseBody::of_service(body, in_use)))
 }

@@ -231,15 +231,10 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let limits = &self.layer.limits;
         let peer = self.layer.peer(request.extensions());
-        let Some(plan) = limits.plan(&RequestHead::of(&request, peer)) else {
-            return ResponseFuture::passing(self.inner.call(request));
-        };
-        let decision = limits.clone().decide(plan);
+        let decision = self.layer.limits.decide(&RequestHead::of(&request, peer));
         // The ready service goes with the request. A clone stays, which must become ready by itself.
         let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
-        ResponseFuture::deciding(limits.headers(), decision, ready, request)
+        ResponseFuture::new(decision, mem::replace(&mut self.inner, clone), request)
     }
 }

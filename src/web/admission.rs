@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
+use super::limit::Limit;
 use crate::decision::{DecidedBy, Grant};
 use crate::rate::Rate;
 
 /// What a request's limits have left. Handlers find it in the request's extensions: with axum as
 /// `Extension<Admission>`, with actix-web as `ReqData<Admission>`.
-#[derive(Clone, Debug)]
-pub struct Admission(Arc<[Standing]>);
+#[derive(Clone, Debug, Default)]
+pub struct Admission(pub(super) Arc<[Standing]>);
 
 impl Admission {
-    pub(super) fn new(standings: Vec<Standing>) -> Self {
-        Admission(standings.into())
-    }
-
     /// The limits that granted the request, in their order, without those in shadow mode.
     pub fn standings(&self) -> &[Standing] {
         &self.0
@@ -42,26 +39,24 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub(super) fn new(limit: Arc<str>, grant: &Grant, is_concurrency: bool) -> Self {
+    pub(super) fn new(limit: &Limit, grant: &Grant) -> Self {
         Standing {
-            limit,
-            rate: grant.rate(),
             left: grant.left(),
             decided_by: grant.decided_by(),
             is_unlimited: grant.is_unlimited(),
-            is_concurrency,
+            ..Standing::of_policy(limit, grant.rate())
         }
     }
 
-    /// What is told about a limit that does not refuse a request which another one refuses.
-    pub(super) fn of_policy(limit: Arc<str>, rate: Rate) -> Self {
+    /// What is told about a limit whose request is refused, by it or by another one.
+    pub(super) fn of_policy(limit: &Limit, rate: Rate) -> Self {
         Standing {
-            limit,
+            limit: limit.name.clone(),
             rate,
             left: 0,
             decided_by: DecidedBy::Store,
             is_unlimited: false,
-            is_concurrency: false,
+            is_concurrency: limit.concurrency.is_some(),
         }
     }
 }

@@ -3,12 +3,15 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv6Net};
 
 use super::request::RequestHead;
-use super::trouble::{FirstTimes, Trouble};
+use super::trouble::FirstTimes;
 use crate::client::Client;
 use crate::error::{Error, Operation};
+
+/// The header of RFC 7239.
+const FORWARDED: &str = "forwarded";
 
 /// The proxies in front of a service, and the header in which they name the client.
 ///
@@ -21,25 +24,9 @@ use crate::error::{Error, Operation};
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
-    header: Header,
+    /// `forwarded` is that of RFC 7239; others are lists of addresses.
+    header: Box<str>,
     first_times: Arc<FirstTimes>,
-}
-
-#[derive(Clone, Debug)]
-enum Header {
-    /// Addresses, separated by commas.
-    List(Box<str>),
-    /// RFC 7239.
-    Forwarded,
-}
-
-impl Header {
-    fn name(&self) -> &str {
-        match self {
-            Header::List(name) => name,
-            Header::Forwarded => "forwarded",
-        }
-    }
 }
 
 impl TrustedProxies {
@@ -71,7 +58,7 @@ impl TrustedProxies {
     ///
     /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn forwarded(networks: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
-        TrustedProxies::new(networks, Header::Forwarded)
+        Self::header(FORWARDED, networks)
     }
 
     /// Proxies that write another header, which holds an address or a list of addresses: `CF-Connecting-IP`,
@@ -83,32 +70,28 @@ impl TrustedProxies {
         networks: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Self, Error> {
         super::check_header_name(name)?;
-        TrustedProxies::new(networks, Header::List(name.into()))
-    }
-
-    fn new(networks: impl IntoIterator<Item: AsRef<str>>, header: Header) -> Result<Self, Error> {
         let networks = networks.into_iter().map(|network| parse_network(network.as_ref()));
         let networks = networks.collect::<Result<_, _>>()?;
-        Ok(TrustedProxies { networks, header, first_times: Arc::default() })
+        Ok(TrustedProxies { networks, header: name.into(), first_times: Arc::default() })
     }
 
     /// The client's address; `None` if the address of the connection is unknown.
     pub(super) fn client(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
         let peer = request.peer()?;
         let mut client = peer;
-        let lines = request.header_lines(self.header.name());
+        let lines = request.header_lines(&self.header);
         if let Some(reporter) = request.client() {
             self.tell_mistakes(reporter, peer, !lines.is_empty());
         }
         // Last line first: a proxy may add a line of its own.
         for line in lines.into_iter().rev() {
-            for element in Elements(line) {
+            for element in elements(line) {
                 if !self.is_trusted(client) {
                     return Some(client);
                 }
-                let address = match &self.header {
-                    Header::List(_) => address(element),
-                    Header::Forwarded => forwarded_for(element),
+                let address = match self.header.eq_ignore_ascii_case(FORWARDED) {
+                    true => forwarded_for(element),
+                    false => address(element),
                 };
                 // A trusted proxy that does not name its client counts as the client, because no proxy of
                 // ours wrote what is further left.
@@ -124,11 +107,11 @@ impl TrustedProxies {
     /// Reports a proxy outside the networks, or one that does not write the header: all its callers share one
     /// limiter.
     fn tell_mistakes(&self, reporter: &Client, peer: IpAddr, has_header: bool) {
-        let header = self.header.name();
+        let header = &self.header;
         match (self.is_trusted(peer), has_header) {
             (false, true) => self.first_times.tell(
                 reporter,
-                Trouble::UntrustedProxy,
+                "a forwarding header was ignored",
                 "",
                 format_args!(
                     "a connection from {peer} has the header {header:?}, and {peer} is not in a trusted network: add its \
@@ -137,7 +120,7 @@ impl TrustedProxies {
             ),
             (true, false) => self.first_times.tell(
                 reporter,
-                Trouble::NotForwarded,
+                "a trusted proxy did not say for whom it forwards",
                 "",
                 format_args!(
                     "a connection from {peer}, which is in a trusted network, has no header {header:?}, so that {peer} \
@@ -149,13 +132,20 @@ impl TrustedProxies {
     }
 
     fn is_trusted(&self, address: IpAddr) -> bool {
-        self.networks.iter().any(|network| network.contains(&address))
+        // IPv4 networks may be written as IPv6: `::ffff:10.0.0.0/104`.
+        let mapped = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().into(),
+            IpAddr::V6(_) => address,
+        };
+        self.networks.iter().any(|network| {
+            network.contains(&address) || network.prefix_len() >= 96 && network.contains(&mapped)
+        })
     }
 }
 
 fn parse_network(text: &str) -> Result<IpNet, Error> {
     let network = text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into()));
-    network.map(canonical).map_err(|_| {
+    network.map_err(|_| {
         let detail = format!(
             "{text:?} among the networks of proxies: must be a network (\"10.0.0.0/8\") or an address \
              (\"10.0.0.1\"), as names are not looked up"
@@ -164,44 +154,18 @@ fn parse_network(text: &str) -> Result<IpNet, Error> {
     })
 }
 
-/// An IPv4 network written as IPv6 (`::ffff:10.0.0.0/104`), turned into IPv4, the form in which addresses are
-/// compared.
-fn canonical(network: IpNet) -> IpNet {
-    if let IpNet::V6(mapped) = network
-        && let (Some(address), Some(bits)) =
-            (mapped.addr().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96))
-        && let Ok(network) = Ipv4Net::new(address, bits)
-    {
-        return network.into();
-    }
-    network
-}
-
 /// The elements of a list, from the right. Commas within quotes do not separate.
 ///
 /// Read from the left, a quote that the client left open would hide what a proxy has added.
-struct Elements<'a>(&'a [u8]);
-
-impl<'a> Iterator for Elements<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let mut is_quoted = false;
-        let comma = (0..self.0.len()).rfind(|&at| {
-            // A proxy may quote what the client has sent, with the client's quotes escaped.
-            is_quoted ^= self.0[at] == b'"' && !is_escaped(self.0, at);
-            self.0[at] == b',' && !is_quoted
-        });
-        let (rest, element) = match comma {
-            Some(comma) => (&self.0[..comma], &self.0[comma + 1..]),
-            None => (&self.0[..0], self.0),
-        };
-        self.0 = rest;
-        Some(element.trim_ascii())
-    }
+fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut is_quoted, mut at) = (false, line.len());
+    let elements = line.rsplit(move |&byte| {
+        at -= 1;
+        // A proxy may quote what the client has sent, with the client's quotes escaped.
+        is_quoted ^= byte == b'"' && !is_escaped(line, at);
+        byte == b',' && !is_quoted
+    });
+    elements.map(<[u8]>::trim_ascii)
 }
 
 /// Whether a byte follows an odd number of backslashes.
@@ -242,11 +206,10 @@ fn address(text: &[u8]) -> Option<IpAddr> {
 pub(super) fn text(address: IpAddr, ipv6_prefix: u8) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) if ipv6_prefix >= 128 => address.to_string(),
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
-            format!("{}/{ipv6_prefix}", Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
+        IpAddr::V6(address) => match Ipv6Net::new(address, ipv6_prefix) {
+            Ok(network) if ipv6_prefix < 128 => network.trunc().to_string(),
+            _ => address.to_string(),
+        },
     }
 }
 
@@ -255,7 +218,7 @@ mod tests {
     use super::*;
 
     fn client(proxies: &TrustedProxies, peer: &str, lines: &[&str]) -> String {
-        let name = proxies.header.name();
+        let name = &*proxies.header;
         let mut request = http::Request::new(());
         for line in lines {
             request.headers_mut().append(

@@ -1,11 +1,11 @@
 //! Header fields that tell callers about their limits.
 
-use std::fmt::{self, Write};
 use std::time::Duration;
 
 use super::admission::Standing;
+use super::limit::Limit;
+use super::request::ResponseHead;
 use crate::decision::Denial;
-use crate::rate::Rate;
 
 /// The header fields that answers carry in addition to `Retry-After`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,85 +36,60 @@ const HIGHEST: u64 = 999_999_999_999_999;
 
 const LEGACY: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
 
-/// The fields that an answer already has.
-pub(crate) struct OwnFields {
-    /// It says when to come back, so the window must not end later.
-    has_retry_after: bool,
-    /// It has one of the older fields, which are no lists: nothing can be added to them.
-    has_legacy: bool,
-}
+/// A header field: its name, and its value in visible ASCII.
+pub(crate) type Field = (&'static str, String);
 
-impl OwnFields {
-    /// `has` tells whether the answer has a field of this name.
-    pub(crate) fn of(has: impl Fn(&'static str) -> bool) -> Self {
-        OwnFields { has_retry_after: has("retry-after"), has_legacy: LEGACY.into_iter().any(has) }
-    }
-}
-
-/// Passes the fields for an admitted request's answer to `add`.
-pub(crate) fn of_admitted(
+/// The fields to add to the answer to an admitted request.
+pub(super) fn of_admitted(
     headers: RateHeaders,
     standings: &[Standing],
-    own: &OwnFields,
-    mut add: impl FnMut(&'static str, String),
-) {
-    if headers == RateHeaders::None {
-        return;
+    answer: &ResponseHead<'_>,
+) -> Vec<Field> {
+    let shown: Vec<_> = standings.iter().filter(|standing| !standing.is_unlimited).collect();
+    if headers == RateHeaders::None || shown.is_empty() {
+        return Vec::new();
     }
-    let shown = || standings.iter().filter(|standing| !standing.is_unlimited);
-    let mut policies = String::new();
-    let mut limits = String::new();
-    for standing in shown() {
-        let has_window = !own.has_retry_after && !standing.is_concurrency;
-        let window = has_window.then(|| whole_secs(standing.rate.interval()));
-        push(&mut policies, PolicyField::of(standing));
-        push(&mut limits, LimitField(&standing.limit, standing.left, window));
+    // It says when to come back, so the window must not end later.
+    let has_retry_after = answer.has("retry-after");
+    let policies = shown.iter().map(|it| policy(it));
+    let limits = shown.iter().map(|it| {
+        let has_window = !has_retry_after && !it.is_concurrency;
+        limit(&it.limit, it.left, has_window.then(|| whole_secs(it.rate.interval())))
+    });
+    let mut fields = vec![("ratelimit-policy", list(policies)), ("ratelimit", list(limits))];
+    // The older fields are no lists: nothing can be added to them.
+    let has_legacy = LEGACY.iter().any(|name| answer.has(name));
+    if headers == RateHeaders::DraftAndLegacy && !has_legacy {
+        let least = shown.iter().filter(|it| !it.is_concurrency).min_by_key(|it| it.left);
+        fields.extend(least.into_iter().flat_map(|it| legacy(it, whole_secs(it.rate.interval()))));
     }
-    if policies.is_empty() {
-        return;
-    }
-    add("ratelimit-policy", policies);
-    add("ratelimit", limits);
-    if headers == RateHeaders::DraftAndLegacy
-        && !own.has_legacy
-        && let Some(least) =
-            shown().filter(|it| !it.is_concurrency).min_by_key(|standing| standing.left)
-    {
-        let reset = whole_secs(least.rate.interval());
-        legacy(least.rate, least.left, reset, add);
-    }
+    fields
 }
 
-/// Passes the fields for a denied request's answer to `add`.
+/// The fields of the answer to a request that this limit has denied, after those with these standings.
 pub(super) fn of_denied(
     headers: RateHeaders,
     standings: &[Standing],
-    (limit, is_concurrency): (&str, bool),
+    refusing: &Limit,
     denial: &Denial,
-    mut add: impl FnMut(&'static str, String),
-) {
+) -> Vec<Field> {
     let wait = retry_after_secs(denial);
-    add("retry-after", wait.to_string());
+    let mut fields = vec![("retry-after", wait.to_string())];
     if headers == RateHeaders::None {
-        return;
+        return fields;
     }
-    let mut policies = String::new();
-    for standing in standings.iter().filter(|standing| !standing.is_unlimited) {
-        push(&mut policies, PolicyField::of(standing));
-    }
-    if let Some(rate) = denial.rate() {
-        push(&mut policies, PolicyField(limit, rate, is_concurrency));
-    }
+    let refused = denial.rate().map(|rate| Standing::of_policy(refusing, rate));
+    let shown = standings.iter().filter(|standing| !standing.is_unlimited).chain(&refused);
+    let policies = list(shown.map(policy));
     if !policies.is_empty() {
-        add("ratelimit-policy", policies);
+        fields.push(("ratelimit-policy", policies));
     }
     // The others have permits left for a longer window, which would end after `Retry-After`.
-    add("ratelimit", LimitField(limit, 0, Some(wait)).to_string());
-    if headers == RateHeaders::DraftAndLegacy
-        && let Some(rate) = denial.rate()
-    {
-        legacy(rate, 0, wait, add);
+    fields.push(("ratelimit", limit(&refusing.name, 0, Some(wait))));
+    if headers == RateHeaders::DraftAndLegacy {
+        fields.extend(refused.iter().flat_map(|it| legacy(it, wait)));
     }
+    fields
 }
 
 /// The seconds after which to try again: at least one, because zero would mean at once.
@@ -122,19 +97,13 @@ pub(super) fn retry_after_secs(denial: &Denial) -> u64 {
     denial.retry_after_secs().max(1)
 }
 
-fn legacy(rate: Rate, left: u64, reset: u64, mut add: impl FnMut(&'static str, String)) {
-    let [limit_field, left_field, reset_field] = LEGACY;
-    add(limit_field, rate.permits().to_string());
-    add(left_field, left.to_string());
-    add(reset_field, reset.to_string());
+fn legacy(standing: &Standing, reset: u64) -> [Field; 3] {
+    let values = [standing.rate.permits(), standing.left, reset];
+    std::array::from_fn(|at| (LEGACY[at], values[at].to_string()))
 }
 
-fn push(list: &mut String, item: impl fmt::Display) {
-    if !list.is_empty() {
-        list.push_str(", ");
-    }
-    // Writing to a string cannot fail.
-    let _ = write!(list, "{item}");
+fn list(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(", ")
 }
 
 fn whole_secs(duration: Duration) -> u64 {
@@ -142,56 +111,37 @@ fn whole_secs(duration: Duration) -> u64 {
 }
 
 /// An item of `RateLimit-Policy`. The name of a limit needs no escaping.
-///
-/// The third says whether it is about requests at once, which have no window.
-struct PolicyField<'a>(&'a str, Rate, bool);
-
-impl<'a> PolicyField<'a> {
-    fn of(standing: &'a Standing) -> Self {
-        PolicyField(&standing.limit, standing.rate, standing.is_concurrency)
-    }
-}
-
-impl fmt::Display for PolicyField<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PolicyField(limit, rate, is_concurrency) = self;
-        write!(f, "\"{limit}\";q={}", rate.permits().min(HIGHEST))?;
-        if *is_concurrency {
-            return f.write_str(";qu=\"concurrent-requests\"");
-        }
-        let interval = rate.interval();
-        match interval.subsec_nanos() {
-            0 => write!(f, ";w={}", interval.as_secs().min(HIGHEST)),
-            _ => Ok(()),
-        }
-    }
+fn policy(standing: &Standing) -> String {
+    let Standing { limit, rate, is_concurrency, .. } = standing;
+    let (permits, interval) = (rate.permits().min(HIGHEST), rate.interval());
+    let window = match interval.subsec_nanos() {
+        _ if *is_concurrency => ";qu=\"concurrent-requests\"".to_owned(),
+        0 => format!(";w={}", interval.as_secs().min(HIGHEST)),
+        _ => String::new(),
+    };
+    format!("\"{limit}\";q={permits}{window}")
 }
 
 /// An item of `RateLimit`.
-struct LimitField<'a>(&'a str, u64, Option<u64>);
-
-impl fmt::Display for LimitField<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LimitField(limit, left, window) = self;
-        write!(f, "\"{limit}\";r={}", left.min(&HIGHEST))?;
-        match window {
-            Some(secs) => write!(f, ";t={}", secs.min(&HIGHEST)),
-            None => Ok(()),
-        }
-    }
+fn limit(name: &str, left: u64, window: Option<u64>) -> String {
+    let left = left.min(HIGHEST);
+    let window = window.map_or_else(String::new, |secs| format!(";t={}", secs.min(HIGHEST)));
+    format!("\"{name}\";r={left}{window}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::Mode;
+    use crate::rate::{Mode, Rate};
+    use crate::web::Key;
 
     #[test]
     fn intervals_of_another_clients_rate_that_the_draft_cannot_have() {
         // 2^53 ms is the longest interval that can be built here; the server may hold a longer one.
         let rate = Rate::from_wire(Mode::Overall, 1, i64::MAX as u64 / 1000 * 1000, 0);
-        assert_eq!(PolicyField("a", rate, false).to_string(), "\"a\";q=1;w=999999999999999");
+        let standing = Standing::of_policy(&Limit::new("a", Key::global(), None), rate);
+        assert_eq!(policy(&standing), "\"a\";q=1;w=999999999999999");
         let window = Some(whole_secs(rate.interval()));
-        assert_eq!(LimitField("a", 0, window).to_string(), "\"a\";r=0;t=999999999999999");
+        assert_eq!(limit("a", 0, window), "\"a\";r=0;t=999999999999999");
     }
 }

@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use http::StatusCode;
 
-/// The status codes used here.
-#[derive(Clone, Copy)]
-pub(super) enum Code {
-    ResourceExhausted = 8,
-    Internal = 13,
-    Unavailable = 14,
+/// The status code for an HTTP status: RESOURCE_EXHAUSTED, UNAVAILABLE or INTERNAL.
+pub(super) fn code(status: StatusCode) -> u8 {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => 8,
+        StatusCode::SERVICE_UNAVAILABLE => 14,
+        _ => 13,
+    }
 }
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 /// The value of `grpc-status-details-bin`: a `google.rpc.Status` with a `google.rpc.RetryInfo`.
-pub(super) fn status_details(code: Code, message: &str, retry_after: Duration) -> String {
+pub(super) fn status_details(code: u8, message: &str, retry_after: Duration) -> String {
     let mut delay = Vec::new();
     varint_field(&mut delay, 1, retry_after.as_secs());
     varint_field(&mut delay, 2, u64::from(retry_after.subsec_nanos()));
@@ -26,7 +28,7 @@ pub(super) fn status_details(code: Code, message: &str, retry_after: Duration) -
     bytes_field(&mut any, 1, RETRY_INFO.as_bytes());
     bytes_field(&mut any, 2, &retry_info);
     let mut status = Vec::new();
-    varint_field(&mut status, 1, code as u64);
+    varint_field(&mut status, 1, code.into());
     bytes_field(&mut status, 2, message.as_bytes());
     bytes_field(&mut status, 3, &any);
     STANDARD_NO_PAD.encode(status)

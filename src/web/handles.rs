@@ -19,8 +19,6 @@ pub(super) struct Handles {
     generations: Mutex<Generations>,
     /// The most handles that one generation holds.
     most: usize,
-    /// The label of their metrics, unless a limiter has its own.
-    label: Arc<str>,
 }
 
 #[derive(Default)]
@@ -71,74 +69,68 @@ impl KeyHandle {
 impl Handles {
     /// An empty cache with room for as many handles as the limit says, at least two.
     pub(super) fn new(limit: &Limit) -> Self {
-        Handles {
-            generations: Mutex::default(),
-            most: (limit.most_handles / 2).max(1),
-            label: limit.name.clone(),
-        }
+        Handles { generations: Mutex::default(), most: (limit.most_handles / 2).max(1) }
     }
 
+    /// The handle of this key's limiter, which is made if there is none. Nothing is sent.
     pub(super) fn get(
         &self,
         client: &Client,
         limit: &Limit,
         key: &str,
     ) -> Result<Arc<KeyHandle>, Error> {
-        let rate = limit.rate_of(key);
-        let mut generations = lock(&self.generations);
-        if let Some(handle) = generations.young.get(key)
-            && handle.rate == rate
-        {
-            return Ok(handle.clone());
+        if let Some(handle) = self.find(limit, key) {
+            return Ok(handle);
         }
-        let kept = generations.old.remove(key).filter(|handle| handle.rate == rate);
-        let is_new = kept.is_none();
-        let handle = match kept {
-            Some(handle) => handle,
-            None => {
-                let name = limit.limiter_name(key);
-                let limiter = match (&limit.policy, limit.concurrency) {
-                    (Some(policy), _) => {
-                        client.limiter_of_with(&name, policy.clone(), limit.options)?
-                    }
-                    (_, Some(options)) => limit.semaphore(client, &name, options)?,
-                    _ => client.limiter_with(&name, limit.options)?,
-                };
-                let limiter = match limit.deadline {
-                    Some(deadline) => limiter.with_deadline(deadline)?,
-                    None => limiter,
-                };
-                let limiter = match rate {
-                    Some(rate) => limiter.with_rate(rate),
-                    None => limiter,
-                };
-                Arc::new(KeyHandle { limiter, rate, group: Mutex::default() })
-            }
+        let name = limit.limiter_name(key);
+        let mut limiter = match (&limit.policy, limit.concurrency) {
+            (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
+            (_, Some(options)) => limit.semaphore(client, &name, options)?,
+            _ => client.limiter_with(&name, limit.options)?,
         };
-        let mut dropped = HashMap::new();
-        if generations.young.len() >= self.most && !generations.young.contains_key(key) {
-            let full = mem::take(&mut generations.young);
-            dropped = mem::replace(&mut generations.old, full);
+        if let Some(deadline) = limit.deadline {
+            limiter = limiter.with_deadline(deadline)?;
         }
-        generations.young.insert(key.into(), handle.clone());
-        drop(generations);
-        // Dropped after the lock is released, because there may be thousands.
-        drop(dropped);
-        // Outside the lock as well, because it calls a recorder. It is not an option, because that could
-        // contradict the label that a service gives the same limiter elsewhere.
-        if is_new {
-            handle.limiter.engine().observer.set_default_label(&self.label);
+        let rate = limit.rate_of(key);
+        if let Some(rate) = rate {
+            limiter = limiter.with_rate(rate);
         }
+        // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
+        limiter.engine().observer.set_default_label(&limit.name);
+        let handle = Arc::new(KeyHandle { limiter, rate, group: Mutex::default() });
+        self.keep(key, &handle);
         Ok(handle)
     }
 
-    /// The handle, if there is one: none is made for a key that an earlier limit may yet refuse.
-    pub(super) fn find(&self, client: &Client, limit: &Limit, key: &str) -> Option<Arc<KeyHandle>> {
-        let is_kept = {
-            let kept = lock(&self.generations);
-            kept.young.contains_key(key) || kept.old.contains_key(key)
+    /// The handle, if there is one.
+    pub(super) fn find(&self, limit: &Limit, key: &str) -> Option<Arc<KeyHandle>> {
+        let rate = limit.rate_of(key);
+        let (handle, is_young) = {
+            let Generations { young, old } = &*lock(&self.generations);
+            let kept = young.get(key).map(|handle| (handle, true));
+            let (handle, is_young) = kept.or_else(|| Some((old.get(key)?, false)))?;
+            (handle.clone(), is_young)
         };
-        is_kept.then(|| self.get(client, limit, key).ok())?
+        if handle.rate != rate {
+            return None;
+        }
+        if !is_young {
+            self.keep(key, &handle);
+        }
+        Some(handle)
+    }
+
+    fn keep(&self, key: &str, handle: &Arc<KeyHandle>) {
+        let mut generations = lock(&self.generations);
+        let is_full = generations.young.len() >= self.most && !generations.young.contains_key(key);
+        let dropped = is_full.then(|| {
+            let young = mem::take(&mut generations.young);
+            mem::replace(&mut generations.old, young)
+        });
+        generations.young.insert(key.into(), handle.clone());
+        // After the lock is released, because there may be thousands.
+        drop(generations);
+        drop(dropped);
     }
 
     #[cfg(all(test, feature = "tower", not(shuttle)))]

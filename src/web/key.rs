@@ -54,18 +54,14 @@ enum Kind {
         ipv6_prefix: u8,
     },
     Header(Box<str>),
-    Path,
-    Method,
     All(Arc<[Key]>),
     Or(Arc<(Key, Key)>),
     /// With a secret, if there is one.
     Hashed(Arc<Key>, Option<Arc<[u8]>>),
-    Sync(Arc<SyncFn>),
-    Async(Arc<AsyncFn>),
+    Found(Arc<KeyFn>),
 }
 
-type SyncFn = dyn Fn(&RequestHead<'_>) -> Option<String> + Send + Sync;
-type AsyncFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, KeyResult> + Send + Sync;
+type KeyFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, KeyResult> + Send + Sync;
 pub(crate) type KeyResult = Result<Option<String>, KeyError>;
 
 impl Key {
@@ -114,12 +110,12 @@ impl Key {
     /// The [path](RequestHead::path), without the query. If it contains identifiers, each one has its own
     /// limiter; axum's `MatchedPath`, read as an [extension](RequestHead::extension), contains none.
     pub fn path() -> Self {
-        Key(Kind::Path)
+        Key::from_fn(|request| Some(request.path().to_owned()))
     }
 
     /// The method.
     pub fn method() -> Self {
-        Key(Kind::Method)
+        Key::from_fn(|request| Some(request.method().to_owned()))
     }
 
     /// All of these keys together. A request that lacks one of them has no key.
@@ -159,7 +155,7 @@ impl Key {
     pub fn from_fn(
         key: impl Fn(&RequestHead<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        Key(Kind::Sync(Arc::new(key)))
+        Key::from_async_fn(move |request| ready(Ok::<_, KeyError>(key(request))))
     }
 
     /// The key that this function's future returns; `None` lets the request pass uncounted, and an error is
@@ -172,7 +168,7 @@ impl Key {
         Fut: Future<Output = Result<Option<String>, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        Key(Kind::Async(Arc::new(move |request| {
+        Key(Kind::Found(Arc::new(move |request| {
             let found = key(request);
             async move {
                 let found = found.await.map_err(Into::into)?;
@@ -238,10 +234,7 @@ impl Key {
                 }
             }
             Kind::Header(name) => Ok(request.header_bytes(name).and_then(part)),
-            Kind::Path => Ok(part(request.path().as_bytes())),
-            Kind::Method => Ok(part(request.method().as_bytes())),
-            Kind::Sync(key) => Ok(key(request).and_then(|key| part(key.as_bytes()))),
-            Kind::Async(key) => return key(request),
+            Kind::Found(key) => return key(request),
             Kind::All(keys) => return find_all(keys, request),
             Kind::Or(keys) => return find_either(keys, request),
             Kind::Hashed(key, secret) => {
@@ -290,21 +283,20 @@ fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> BoxFuture<'stati
     let marked =
         move |key: Option<String>| key.map(|key| name::ALTERNATIVE.repeat(alternatives) + &key);
     let mut first = first.find(request);
-    match first.as_mut().now_or_never() {
-        Some(Ok(None)) => other.find(request).map_ok(marked).boxed(),
-        Some(found) => ready(found).boxed(),
-        None => {
-            // Started now: it needs the request, which is gone by the time the first key is known.
-            let other = other.find(request).map_ok(marked);
-            async move {
-                match first.await? {
-                    Some(key) => Ok(Some(key)),
-                    None => other.await,
-                }
-            }
-            .boxed()
+    let found = first.as_mut().now_or_never();
+    // Started now, if it may be needed: the request is gone by the time that the first key is known.
+    let other = (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request).map_ok(marked));
+    async move {
+        let found = match found {
+            Some(found) => found?,
+            None => first.await?,
+        };
+        match other {
+            Some(other) if found.is_none() => other.await,
+            _ => Ok(found),
         }
     }
+    .boxed()
 }
 
 impl fmt::Debug for Key {
@@ -314,13 +306,11 @@ impl fmt::Debug for Key {
             Kind::Address { proxies: None, ipv6_prefix } => write!(f, "peer/{ipv6_prefix}"),
             Kind::Address { ipv6_prefix, .. } => write!(f, "client/{ipv6_prefix}"),
             Kind::Header(name) => write!(f, "header {name}"),
-            Kind::Path => f.write_str("path"),
-            Kind::Method => f.write_str("method"),
             Kind::All(keys) => f.debug_list().entries(keys.iter()).finish(),
             Kind::Or(keys) => write!(f, "{:?} or {:?}", keys.0, keys.1),
             Kind::Hashed(key, None) => write!(f, "hash of {key:?}"),
             Kind::Hashed(key, Some(_)) => write!(f, "hash, with a secret, of {key:?}"),
-            Kind::Sync(_) | Kind::Async(_) => f.write_str("function"),
+            Kind::Found(_) => f.write_str("function"),
         }
     }
 }

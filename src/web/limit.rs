@@ -63,7 +63,7 @@ pub struct Limit {
     pub(super) concurrency: Option<SemaphoreOptions>,
     pub(super) rate_by_key: Option<Arc<RateFn>>,
     /// `None`: the cost shared by all limits.
-    pub(super) cost: Option<Cost>,
+    pub(super) cost: Option<Arc<CostFn>>,
     pub(super) skip_if: Option<Arc<SkipFn>>,
     pub(super) count_if: Option<Arc<CountFn>>,
     pub(super) settle_by: Option<Arc<SettleFn>>,
@@ -80,12 +80,6 @@ type SkipFn = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
 type CountFn = dyn Fn(&ResponseHead<'_>) -> bool + Send + Sync;
 type SettleFn = dyn Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync;
 pub(super) type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
-
-#[derive(Clone)]
-pub(super) enum Cost {
-    Fixed(u64),
-    By(Arc<CostFn>),
-}
 
 impl Limit {
     /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`](super::Limits::cost_by) says
@@ -150,9 +144,8 @@ impl Limit {
     /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more
     /// than the rate is refused without a `Retry-After`. More than 2^32 − 1 permits, the most that a call can
     /// take, count as 2^32 − 1.
-    pub fn cost(mut self, permits: u64) -> Self {
-        self.cost = Some(Cost::Fixed(permits));
-        self
+    pub fn cost(self, permits: u64) -> Self {
+        self.cost_by(move |_| permits)
     }
 
     /// Sets what a request costs, in permits: see [`cost`](Self::cost). To set the cost for several limits at
@@ -161,7 +154,7 @@ impl Limit {
         mut self,
         cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.cost = Some(Cost::By(Arc::new(cost)));
+        self.cost = Some(Arc::new(cost));
         self
     }
 
@@ -279,11 +272,7 @@ impl Limit {
         if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
             return 0;
         }
-        let permits = match &self.cost {
-            Some(Cost::Fixed(permits)) => *permits,
-            Some(Cost::By(cost)) => cost(request),
-            None => shared(),
-        };
+        let permits = self.cost.as_ref().map_or_else(shared, |cost| cost(request));
         // A call for more would fail as a configuration error (500), whatever the rate is.
         permits.min(u32::MAX.into())
     }

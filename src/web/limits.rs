@@ -172,10 +172,6 @@ impl Limits {
     pub(crate) fn handles(&self) -> usize {
         self.limits.iter().map(|slot| slot.handles.len()).sum()
     }
-
-    pub(crate) fn headers(&self) -> RateHeaders {
-        self.headers
-    }
 }
 
 impl fmt::Debug for Limits {

@@ -28,12 +28,12 @@
 //! outside this one; it then also answers preflights, which are not counted.
 
 mod admission;
+mod admitted;
 mod client_address;
 mod decide;
 mod fields;
 mod grpc;
 mod handles;
-mod held;
 mod key;
 mod limit;
 mod limits;
@@ -44,11 +44,11 @@ mod together;
 mod trouble;
 
 pub use admission::{Admission, Standing};
+#[cfg(feature = "actix-web")]
+pub(crate) use admitted::WasRefused;
+pub(crate) use admitted::{Admitted, InUse};
 pub use client_address::TrustedProxies;
-pub(crate) use decide::{Admitted, RequestVerdict, WasRefused};
 pub use fields::RateHeaders;
-pub(crate) use fields::{OwnFields, of_admitted};
-pub(crate) use held::InUse;
 pub use key::Key;
 pub use limit::Limit;
 pub use limits::{Limits, Report};

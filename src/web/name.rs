@@ -1,7 +1,6 @@
 //! Turning what identifies a caller into a part of a limiter's name.
 
-use std::fmt::Write;
-
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use sha2::{Digest, Sha256};
 
 /// The longest key that is not hashed: a limiter has five keys on the server, and each contains it.
@@ -25,22 +24,14 @@ pub(super) const ALTERNATIVE: &str = "%or-";
 ///   another limiter's key;
 /// - the separator, quotes and the backslash, which have a meaning around the key.
 pub(super) fn escaped(key: &[u8]) -> String {
-    let mut escaped = String::with_capacity(key.len());
-    for (index, &byte) in key.iter().enumerate() {
-        let rest = &key[index + 1..];
-        let is_kept = match byte {
-            b'%' | b'{' | b'}' | b'|' | b'"' | b'\\' => false,
-            b':' => !rest.starts_with(b"value") && !rest.starts_with(b"permits"),
-            _ => byte.is_ascii_graphic(),
-        };
-        if is_kept {
-            escaped.push(char::from(byte));
-        } else {
-            push_hex(&mut escaped, "%", byte);
-        }
-    }
+    let escaped = percent_encode(key, ESCAPED).to_string();
+    let escaped = escaped.replace(":value", "%3Avalue").replace(":permits", "%3Apermits");
     shortened(escaped)
 }
+
+/// Bytes beyond ASCII are escaped too.
+const ESCAPED: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'%').add(b'{').add(b'}').add(b'|').add(b'"').add(b'\\');
 
 /// The key, or its hash if it is too long to be a part of a name.
 pub(super) fn shortened(key: String) -> String {
@@ -50,20 +41,12 @@ pub(super) fn shortened(key: String) -> String {
 /// The SHA-256 of a key, marked so that nobody can send a key that looks the same: in escaped keys two
 /// hexadecimal digits follow a `%`.
 pub(super) fn hashed(key: &str) -> String {
-    let mut text = String::from("%sha256-");
-    for byte in Sha256::digest(key.as_bytes()) {
-        push_hex(&mut text, "", byte);
-    }
-    text
+    format!("%sha256-{}", hex(Sha256::digest(key.as_bytes())))
 }
 
 /// The HMAC-SHA-256 (RFC 2104) of a key, marked in the same way.
 pub(super) fn hashed_with(secret: &[u8], key: &str) -> String {
-    let mut text = String::from("%hmac-");
-    for byte in hmac_sha256(secret, key.as_bytes()) {
-        push_hex(&mut text, "", byte);
-    }
-    text
+    format!("%hmac-{}", hex(hmac_sha256(secret, key.as_bytes())))
 }
 
 fn hmac_sha256(secret: &[u8], message: &[u8]) -> impl IntoIterator<Item = u8> {
@@ -78,9 +61,8 @@ fn hmac_sha256(secret: &[u8], message: &[u8]) -> impl IntoIterator<Item = u8> {
     Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize()
 }
 
-fn push_hex(text: &mut String, mark: &str, byte: u8) {
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{mark}{byte:02X}");
+fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
+    bytes.into_iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 #[cfg(test)]

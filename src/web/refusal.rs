@@ -4,23 +4,24 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::admission::Standing;
-use super::fields::{self, RateHeaders};
+use super::fields::{self, Field, RateHeaders};
 use super::grpc;
-use super::request::RequestHead;
-use super::trouble::Trouble;
+use super::limit::Limit;
 use crate::decision::Denial;
 use crate::error::{Error, ErrorKind};
 
 /// A request that is not admitted.
 #[derive(Debug)]
 pub struct Refusal {
-    limit: Arc<str>,
+    limit: Arc<Limit>,
     key: Option<String>,
     reason: Reason,
-    is_concurrency: bool,
+    /// Those of the limits before it.
+    standings: Vec<Standing>,
 }
 
 /// Why a request is not admitted.
@@ -37,66 +38,25 @@ pub enum Reason {
     NoKey(Box<dyn StdError + Send + Sync>),
 }
 
-/// The form of the answer to a request.
-pub(super) enum Form {
-    Http,
-    /// HTTP without a body: some clients would take a body for that of the next answer.
-    Head,
-    /// gRPC, with this content type.
-    Grpc(Box<str>),
-}
-
-impl Form {
-    pub(super) fn of(request: &RequestHead<'_>) -> Self {
-        match request.grpc_content_type() {
-            Some(content_type) => Form::Grpc(content_type.into()),
-            None if request.method() == "HEAD" => Form::Head,
-            None => Form::Http,
-        }
-    }
-}
-
-/// A status in HTTP, in gRPC, and in words.
-struct Status {
-    status: http::StatusCode,
-    grpc: grpc::Code,
-    kind: &'static str,
-    title: &'static str,
-}
-
-const EXCEEDED: Status = Status {
-    status: http::StatusCode::TOO_MANY_REQUESTS,
-    grpc: grpc::Code::ResourceExhausted,
-    kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    title: "Request cannot be satisfied as assigned quota has been exceeded",
-};
-
-const UNAVAILABLE: Status = Status {
-    status: http::StatusCode::SERVICE_UNAVAILABLE,
-    grpc: grpc::Code::Unavailable,
-    kind: "about:blank",
-    title: "Service Unavailable",
-};
-
-const INTERNAL: Status = Status {
-    status: http::StatusCode::INTERNAL_SERVER_ERROR,
-    grpc: grpc::Code::Internal,
-    kind: "about:blank",
-    title: "Internal Server Error",
-};
+/// The problem type of the draft.
+const QUOTA_EXCEEDED: (&str, &str) = (
+    "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    "Request cannot be satisfied as assigned quota has been exceeded",
+);
 
 impl Refusal {
-    pub(super) fn new(limit: Arc<str>, key: Option<String>, reason: Reason) -> Self {
-        Refusal { limit, key, reason, is_concurrency: false }
-    }
-
-    pub(super) fn of_concurrency(self, is_concurrency: bool) -> Self {
-        Refusal { is_concurrency, ..self }
+    pub(super) fn new(
+        limit: &Arc<Limit>,
+        key: Option<String>,
+        reason: Reason,
+        standings: Vec<Standing>,
+    ) -> Self {
+        Refusal { limit: limit.clone(), key, reason, standings }
     }
 
     /// The name of the limit that refused.
     pub fn limit(&self) -> &str {
-        &self.limit
+        &self.limit.name
     }
 
     /// The key, as in the limiter's name; `None` if it could not be found.
@@ -118,97 +78,94 @@ impl Refusal {
         }
     }
 
-    fn answer(&self) -> Status {
+    fn status(&self) -> StatusCode {
         match &self.reason {
-            Reason::Denied(_) => EXCEEDED,
-            Reason::Failed(error) => match trouble_of(error) {
-                Trouble::NeverFits => EXCEEDED,
-                Trouble::Unavailable => UNAVAILABLE,
-                _ => INTERNAL,
-            },
-            Reason::NoKey(_) => INTERNAL,
+            Reason::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::Failed(error) => trouble_of(error).1,
+            Reason::NoKey(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
+    /// The answer. `grpc`: the content type of a gRPC call. The answer to a HEAD request has no body: some clients
+    /// would take it for that of the next answer.
     pub(super) fn response(
         &self,
         headers: RateHeaders,
-        standings: &[Standing],
-        form: Form,
+        grpc: Option<String>,
+        is_head: bool,
     ) -> http::Response<Bytes> {
-        let answer = self.answer();
-        let mut response = match form {
-            Form::Grpc(content_type) => self.grpc_response(&answer, &content_type),
-            Form::Http | Form::Head => {
-                let mut response = http::Response::new(Bytes::new());
-                *response.status_mut() = answer.status;
-                let content_type = HeaderValue::from_static("application/problem+json");
-                response.headers_mut().insert(CONTENT_TYPE, content_type);
-                if let Form::Http = form {
-                    *response.body_mut() = self.problem(&answer).into();
-                }
-                response
-            }
+        let status = self.status();
+        let (kind, title) = match status {
+            StatusCode::TOO_MANY_REQUESTS => QUOTA_EXCEEDED,
+            _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
         };
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Reason::Denied(denial) = &self.reason {
-            let limit = (&*self.limit, self.is_concurrency);
-            fields::of_denied(headers, standings, limit, denial, |name, value| {
-                append(response.headers_mut(), name, value);
-            });
+        let denial = match &self.reason {
+            Reason::Denied(denial) => Some(denial),
+            Reason::Failed(_) | Reason::NoKey(_) => None,
+        };
+        let mut response = http::Response::new(Bytes::new());
+        let mut fields = vec![("cache-control", "no-store".to_owned())];
+        if let Some(content_type) = grpc {
+            let code = grpc::code(status);
+            fields.push(("content-type", content_type));
+            fields.push(("grpc-status", code.to_string()));
+            fields.push(("grpc-message", title.to_owned()));
+            if let Some(denial) = denial {
+                let details = grpc::status_details(code, title, denial.retry_after());
+                fields.push(("grpc-status-details-bin", details));
+            }
+        } else {
+            *response.status_mut() = status;
+            fields.push(("content-type", "application/problem+json".to_owned()));
+            if !is_head {
+                *response.body_mut() = self.problem(status, kind, title).into();
+            }
         }
+        if let Some(denial) = denial {
+            fields.extend(fields::of_denied(headers, &self.standings, &self.limit, denial));
+        }
+        append(response.headers_mut(), fields);
         response
     }
 
-    /// Problem details (RFC 9457), in the type of the draft. Neither a limit's name nor these texts need
-    /// escaping. The text of an error is not shown to callers.
-    fn problem(&self, answer: &Status) -> String {
-        let Status { status, kind, title, .. } = answer;
-        let (limit, status) = (&self.limit, status.as_u16());
+    /// Problem details (RFC 9457). Neither a limit's name nor these texts need escaping. The text of an error is
+    /// not shown to callers.
+    fn problem(&self, status: StatusCode, kind: &str, title: &str) -> String {
+        let (limit, status) = (&self.limit.name, status.as_u16());
         let policies = match status {
             429 => format!(r#","violated-policies":["{limit}"]"#),
             _ => String::new(),
         };
         format!(r#"{{"type":"{kind}","title":"{title}","status":{status}{policies}}}"#) + "\n"
     }
-
-    fn grpc_response(&self, answer: &Status, content_type: &str) -> http::Response<Bytes> {
-        let retry_after = match &self.reason {
-            Reason::Denied(denial) => Some(denial.retry_after()),
-            _ => None,
-        };
-        let mut response = http::Response::new(Bytes::new());
-        let headers = response.headers_mut();
-        append(headers, "content-type", content_type.to_owned());
-        append(headers, "grpc-status", (answer.grpc as u8).to_string());
-        append(headers, "grpc-message", answer.title.to_owned());
-        if let Some(retry_after) = retry_after {
-            let details = grpc::status_details(answer.grpc, answer.title, retry_after);
-            append(headers, "grpc-status-details-bin", details);
-        }
-        response
-    }
 }
 
-/// The kind of trouble to report when no decision could be made.
-pub(super) fn trouble_of(error: &Error) -> Trouble {
+/// What logs say if no decision could be made, and the status of the answer.
+pub(super) fn trouble_of(error: &Error) -> (&'static str, StatusCode) {
     match error.kind() {
-        ErrorKind::ExceedsRate { .. } => Trouble::NeverFits,
+        ErrorKind::ExceedsRate { .. } => (
+            "a request costs more than the rate, and would never be granted",
+            StatusCode::TOO_MANY_REQUESTS,
+        ),
         ErrorKind::Unavailable
         | ErrorKind::Timeout
         | ErrorKind::Tls
         | ErrorKind::Auth
         | ErrorKind::QueueFull { .. }
         | ErrorKind::Closed
-        | ErrorKind::Server => Trouble::Unavailable,
-        _ => Trouble::Broken,
+        | ErrorKind::Server => {
+            ("a limit cannot be decided at present", StatusCode::SERVICE_UNAVAILABLE)
+        }
+        _ => ("a limit cannot be decided", StatusCode::INTERNAL_SERVER_ERROR),
     }
 }
 
-/// Appends a list field: a layer further inside may have added a field of the same name.
-pub(crate) fn append(headers: &mut HeaderMap, name: &'static str, value: String) {
-    // All values are visible ASCII.
-    if let Ok(value) = HeaderValue::try_from(value) {
-        headers.append(HeaderName::from_static(name), value);
+/// Appends list fields: a layer further inside may have added fields of the same names.
+pub(crate) fn append(headers: &mut HeaderMap, fields: Vec<Field>) {
+    for (name, value) in fields {
+        // All values are visible ASCII.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.append(HeaderName::from_static(name), value);
+        }
     }
 }

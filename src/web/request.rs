@@ -10,8 +10,7 @@ pub struct RequestHead<'a> {
     method: &'a str,
     path: &'a str,
     query: Option<&'a str>,
-    headers: Headers<'a>,
-    extensions: Extensions<'a>,
+    parts: Parts<'a>,
     peer: Option<IpAddr>,
     /// The client whose observers are told if the request shows a configuration mistake.
     client: Option<&'a Client>,
@@ -24,8 +23,7 @@ impl<'a> RequestHead<'a> {
             method: request.method().as_str(),
             path: request.uri().path(),
             query: request.uri().query(),
-            headers: Headers::Http(request.headers()),
-            extensions: Extensions::Http(request.extensions()),
+            parts: Parts::Http(request.headers(), request.extensions()),
             peer: peer.map(|peer| peer.to_canonical()),
             client: None,
         }
@@ -37,8 +35,7 @@ impl<'a> RequestHead<'a> {
             method: request.method().as_str(),
             path: request.match_info().as_str(),
             query: request.uri().query(),
-            headers: Headers::Actix(request.headers()),
-            extensions: Extensions::ActixRequest(request),
+            parts: Parts::ActixRequest(request),
             peer: request.peer_addr().map(|peer| peer.ip().to_canonical()),
             client: None,
         }
@@ -71,29 +68,22 @@ impl<'a> RequestHead<'a> {
 
     /// The first header of this name, if its value is visible ASCII. Case does not matter.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        self.headers.text(name)
+        self.parts.text(name)
     }
 
     /// The first header of this name, as bytes.
     pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
-        self.headers.first(name)
+        self.parts.lines(name).first().copied()
     }
 
     /// All headers of this name, in their order.
     pub(super) fn header_lines(&self, name: &str) -> Vec<&'a [u8]> {
-        match self.headers {
-            #[cfg(feature = "tower")]
-            Headers::Http(headers) => {
-                headers.get_all(name).iter().map(|it| it.as_bytes()).collect()
-            }
-            #[cfg(feature = "actix-web")]
-            Headers::Actix(headers) => headers.get_all(name).map(|it| it.as_bytes()).collect(),
-        }
+        self.parts.lines(name)
     }
 
     /// A clone of the extension of this type, stored with the request by another layer or the server.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        self.extensions.get()
+        self.parts.extension()
     }
 
     /// The address of the other end of the connection, which is a proxy's if there is one in front; `None` if
@@ -128,20 +118,19 @@ impl<'a> RequestHead<'a> {
 #[derive(Clone, Copy)]
 pub struct ResponseHead<'a> {
     status: u16,
-    /// `None` if there is no response: the service failed.
-    fields: Option<(Headers<'a>, Extensions<'a>)>,
+    parts: Parts<'a>,
 }
 
 impl<'a> ResponseHead<'a> {
     /// The stand-in for the response of a service that failed without one.
-    #[cfg(feature = "tower")]
-    pub(crate) const FAILED: ResponseHead<'static> = ResponseHead { status: 500, fields: None };
+    pub(crate) fn failed(status: u16) -> Self {
+        ResponseHead { status, parts: Parts::None }
+    }
 
     #[cfg(feature = "tower")]
     pub(crate) fn of<B>(response: &'a http::Response<B>) -> Self {
-        let extensions = Extensions::Http(response.extensions());
-        let fields = Some((Headers::Http(response.headers()), extensions));
-        ResponseHead { status: response.status().as_u16(), fields }
+        let parts = Parts::Http(response.headers(), response.extensions());
+        ResponseHead { status: response.status().as_u16(), parts }
     }
 
     #[cfg(feature = "actix-web")]
@@ -149,8 +138,8 @@ impl<'a> ResponseHead<'a> {
         response: &'a actix_web::HttpResponse<B>,
         extensions: &'a actix_web::dev::Extensions,
     ) -> Self {
-        let fields = Some((Headers::Actix(response.headers()), Extensions::Actix(extensions)));
-        ResponseHead { status: response.status().as_u16(), fields }
+        let parts = Parts::ActixResponse(response.headers(), extensions);
+        ResponseHead { status: response.status().as_u16(), parts }
     }
 
     /// The status; 500 if the service failed without a response.
@@ -160,12 +149,16 @@ impl<'a> ResponseHead<'a> {
 
     /// The first header of this name, if its value is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        self.fields?.0.text(name)
+        self.parts.text(name)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        !self.parts.lines(name).is_empty()
     }
 
     /// A clone of the extension of this type, stored with the response by the service or another layer.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        self.fields?.1.get()
+        self.parts.extension()
     }
 
     /// Whether the status is 400 or more, or this is the answer to a gRPC call that failed before it sent
@@ -176,53 +169,56 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
+/// Header fields and extensions, in the framework's types.
 #[derive(Clone, Copy)]
-enum Headers<'a> {
+enum Parts<'a> {
     #[cfg(feature = "tower")]
-    Http(&'a http::HeaderMap),
+    Http(&'a http::HeaderMap, &'a http::Extensions),
+    /// Its extensions are borrowed only while they are read, because handlers write to them.
     #[cfg(feature = "actix-web")]
-    Actix(&'a actix_web::http::header::HeaderMap),
+    ActixRequest(&'a actix_web::HttpRequest),
+    #[cfg(feature = "actix-web")]
+    ActixResponse(&'a actix_web::http::header::HeaderMap, &'a actix_web::dev::Extensions),
+    /// There is no response: the service failed.
+    None,
 }
 
-impl<'a> Headers<'a> {
-    fn first(self, name: &str) -> Option<&'a [u8]> {
+impl<'a> Parts<'a> {
+    fn lines(self, name: &str) -> Vec<&'a [u8]> {
         match self {
             #[cfg(feature = "tower")]
-            Headers::Http(headers) => headers.get(name).map(|value| value.as_bytes()),
+            Parts::Http(headers, _) => {
+                headers.get_all(name).iter().map(|it| it.as_bytes()).collect()
+            }
             #[cfg(feature = "actix-web")]
-            Headers::Actix(headers) => headers.get(name).map(|value| value.as_bytes()),
+            Parts::ActixRequest(request) => {
+                request.headers().get_all(name).map(|it| it.as_bytes()).collect()
+            }
+            #[cfg(feature = "actix-web")]
+            Parts::ActixResponse(headers, _) => {
+                headers.get_all(name).map(|it| it.as_bytes()).collect()
+            }
+            Parts::None => Vec::new(),
         }
     }
 
     fn text(self, name: &str) -> Option<&'a str> {
-        let value = self.first(name)?;
+        let value = *self.lines(name).first()?;
         let is_visible = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
         std::str::from_utf8(value).ok().filter(|_| is_visible)
     }
-}
 
-#[derive(Clone, Copy)]
-enum Extensions<'a> {
-    #[cfg(feature = "tower")]
-    Http(&'a http::Extensions),
-    #[cfg(feature = "actix-web")]
-    Actix(&'a actix_web::dev::Extensions),
-    /// Borrowed only while they are read, because handlers write to them.
-    #[cfg(feature = "actix-web")]
-    ActixRequest(&'a actix_web::HttpRequest),
-}
-
-impl Extensions<'_> {
-    fn get<T: Clone + Send + Sync + 'static>(self) -> Option<T> {
+    fn extension<T: Clone + Send + Sync + 'static>(self) -> Option<T> {
         match self {
             #[cfg(feature = "tower")]
-            Extensions::Http(extensions) => extensions.get().cloned(),
+            Parts::Http(_, extensions) => extensions.get().cloned(),
             #[cfg(feature = "actix-web")]
-            Extensions::Actix(extensions) => extensions.get().cloned(),
-            #[cfg(feature = "actix-web")]
-            Extensions::ActixRequest(request) => {
+            Parts::ActixRequest(request) => {
                 actix_web::HttpMessage::extensions(request).get().cloned()
             }
+            #[cfg(feature = "actix-web")]
+            Parts::ActixResponse(_, extensions) => extensions.get().cloned(),
+            Parts::None => None,
         }
     }
 }

@@ -3,44 +3,36 @@
 use std::sync::Arc;
 
 use super::admission::Standing;
+use super::admitted::Unspent;
+use super::decide::Step;
 use super::handles::KeyHandle;
-use super::limits::{LimitState, Limits};
-use crate::client::Client;
-use crate::decision::{Decision, Grant};
+use super::limits::Limits;
+use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
 use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
 
-/// What one limit is asked about a request.
-pub(super) struct Step<'a> {
-    pub(super) slot: &'a LimitState,
-    pub(super) key: String,
-    pub(super) permits: u64,
-}
-
-/// The answer of one call to several limits.
-pub(super) enum Together {
-    /// Each of them has granted this.
-    Granted(Vec<Grant>),
-    /// Nothing was taken: the limit with this number refuses. `passed` is what is told about those before it.
-    Refused { by: usize, answer: Result<Decision, Error>, passed: Vec<Standing> },
-    /// The first limit is to be asked alone.
-    Alone,
-}
-
 impl Limits {
-    /// Asks the first of these limits, and those after it that one call can decide about.
-    pub(super) async fn ask_together(&self, steps: &[Step<'_>]) -> Together {
+    /// Asks the first of these limits, and those after it that one call can decide about; `None` if the first is to
+    /// be asked alone.
+    ///
+    /// Either each of them has granted something, or nothing was taken: then the answer is that of the limit with
+    /// this number, and the standings of those before it are added.
+    pub(super) async fn ask_together(
+        &self,
+        steps: &[Step<'_>],
+        standings: &mut Vec<Standing>,
+    ) -> Option<(usize, Vec<Unspent>)> {
         let mut asked: Vec<Arc<KeyHandle>> = Vec::new();
         for step in steps.iter().take(MAX_LIMITS) {
-            let Some(handle) = step.joinable(&self.client) else { break };
+            let Some(handle) = step.joinable() else { break };
             if asked.first().is_some_and(|it| !LimitGroup::can_hold(&it.limiter, &handle.limiter)) {
                 break;
             }
             asked.push(handle);
         }
         if asked.len() < 2 {
-            return Together::Alone;
+            return None;
         }
         let steps = &steps[..asked.len()];
         let label = || {
@@ -49,9 +41,7 @@ impl Limits {
         };
         // Its caller's handle: those of limits for all requests are in one group with each caller's.
         let own = steps.iter().position(|step| !step.slot.limit.key.is_global()).unwrap_or(0);
-        let Ok(group) = asked[own].group_of(&self.client, &asked, label) else {
-            return Together::Alone;
-        };
+        let group = asked[own].group_of(&self.client, &asked, label).ok()?;
         let mut costs = MemberCosts::default();
         let mut observers = Vec::with_capacity(steps.len());
         for (at, (step, handle)) in steps.iter().zip(&asked).enumerate() {
@@ -71,13 +61,13 @@ impl Limits {
         let by = by.or_else(|| answer.is_err().then_some(0));
         match answer {
             Ok(Decision::Granted(grant)) => {
-                let decisions = grant.into_members().into_iter().map(Decision::Granted);
-                let observed =
-                    observers.into_iter().zip(decisions).filter_map(|(mut observer, it)| {
-                        observer.decided(&it);
-                        it.into_grant()
-                    });
-                Together::Granted(observed.collect())
+                let answers = grant.into_members().into_iter().zip(observers);
+                let answers = answers.map(|(grant, mut observer)| {
+                    let answer = Ok(Decision::Granted(grant));
+                    observer.ended(&answer);
+                    Unspent::new(answer)
+                });
+                Some((0, answers.collect()))
             }
             answer => {
                 // Another rate than its own, or none: its limiter is asked alone, and given its rate.
@@ -88,12 +78,12 @@ impl Limits {
                         false => observer.discard(),
                     }
                 }
-                let Some(by) = by else { return Together::Alone };
-                let passed = steps[..by].iter().zip(&asked).filter_map(|(step, handle)| {
+                let by = by?;
+                standings.extend(steps[..by].iter().zip(&asked).filter_map(|(step, handle)| {
                     let rate = handle.limiter.engine().rate()?;
-                    Some(Standing::of_policy(step.slot.limit.name.clone(), rate))
-                });
-                Together::Refused { by, answer, passed: passed.collect() }
+                    Some(Standing::of_policy(&step.slot.limit, rate))
+                }));
+                Some((by, vec![Unspent::new(answer)]))
             }
         }
     }
@@ -102,12 +92,12 @@ impl Limits {
 impl Step<'_> {
     /// Its limiter, if the limit can be asked together with others: it refuses at once and by itself, and its
     /// limiter exists. Otherwise, a call that another limit refuses would create it.
-    fn joinable(&self, client: &Client) -> Option<Arc<KeyHandle>> {
+    fn joinable(&self) -> Option<Arc<KeyHandle>> {
         let limit = &self.slot.limit;
         if limit.is_shadow || !limit.longest_wait().is_zero() {
             return None;
         }
-        let handle = self.slot.handles.find(client, limit, &self.key)?;
+        let handle = self.slot.handles.find(limit, &self.key)?;
         let engine = handle.limiter.engine();
         let is_joinable = !engine.answers_locally() && engine.semaphore.is_none();
         (is_joinable && engine.rate().is_some()).then_some(handle)
