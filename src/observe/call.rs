@@ -1,6 +1,5 @@
 //! One call to the server, with all its attempts.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::error::{Error, Operation};
 
 /// Stands in for a span without the feature `tracing`.
 #[cfg(not(feature = "tracing"))]
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Span;
 
 #[cfg(not(feature = "tracing"))]
@@ -31,13 +30,14 @@ pub(crate) fn current_span() -> Option<Box<Span>> {
 }
 
 /// How much the acquires in a call request.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallSize {
     pub(crate) requests: u64,
     pub(crate) permits: u64,
 }
 
 /// A call to the server or to an in-process store, as an [`Observer`](super::Observer) sees it.
+#[derive(Debug)]
 pub struct ObservedCall {
     observers: Observers,
     limiter: Option<Arc<ObservedLimiter>>,
@@ -113,13 +113,7 @@ impl ObservedCall {
 
     /// A call of which nobody is told.
     pub(crate) fn none() -> Self {
-        ObservedCall::begin(
-            &Observers::default(),
-            None,
-            Operation::Acquire,
-            CallSize::default(),
-            Span::none(),
-        )
+        Observers::default().call(Operation::Acquire)
     }
 
     /// The limiter, if the call is for one.
@@ -192,17 +186,5 @@ impl Observers {
     /// Starts to observe a call to the store that is not for one limiter.
     pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
         ObservedCall::begin(self, None, operation, CallSize::default(), Span::none())
-    }
-}
-
-impl fmt::Debug for ObservedCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObservedCall")
-            .field("limiter", &self.limiter)
-            .field("operation", &self.operation)
-            .field("requests", &self.size.requests)
-            .field("permits", &self.size.permits)
-            .field("attempts", &self.attempts)
-            .finish_non_exhaustive()
     }
 }

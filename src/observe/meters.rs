@@ -41,6 +41,10 @@ impl Registrar {
         metrics::counter!(name, self.labels(labels))
     }
 
+    fn add(&self, name: &'static str, labels: &[LabelPair], number: u64) {
+        self.counter(name, labels).increment(number);
+    }
+
     fn gauge(&self, name: &'static str, labels: &[LabelPair]) -> Gauge {
         metrics::gauge!(name, self.labels(labels))
     }
@@ -70,10 +74,8 @@ const GRANTS: [DecidedBy; 3] = [DecidedBy::Store, DecidedBy::Lease, DecidedBy::O
 const DENIES: [DecidedBy; 4] =
     [DecidedBy::Store, DecidedBy::Queue, DecidedBy::Memory, DecidedBy::Outage];
 
-/// How a call ends.
-const OUTCOMES: [&str; 3] = ["answered", "failed", "abandoned"];
-
-/// The metric handles of all limiters of a client, or of those with the same labels.
+/// The metric handles of all limiters of a client, or of those with the same labels. Counters that move with rare
+/// events are looked up when they do.
 pub(super) struct MetricHandles {
     registrar: Registrar,
     granted: DecidedCounters,
@@ -84,18 +86,8 @@ pub(super) struct MetricHandles {
     failed_after: Histogram,
     batch: Histogram,
     attempt: Histogram,
-    /// Counters of acquire calls, by [`OUTCOMES`].
-    calls: [Counter; OUTCOMES.len()],
     queued: Gauge,
     lease_held: Gauge,
-    leased: Counter,
-    lease_returned: Counter,
-    debts: Counter,
-    debt_permits: Counter,
-    excess_permits: Counter,
-    lost_permits: Counter,
-    written: Counter,
-    not_written: Counter,
 }
 
 /// Counters of acquires that were granted, or that were denied.
@@ -120,6 +112,23 @@ impl MetricHandles {
         let undecided = |result| {
             registrar.counter(name::ACQUIRES, &[("result", result), ("decided_by", "none")])
         };
+        // Exported from the beginning, so that the first event is a rise.
+        for name in [
+            name::LEASED,
+            name::LEASE_RETURNED,
+            name::DEBTS,
+            name::DEBT_PERMITS,
+            name::EXCESS_PERMITS,
+            name::LOST_PERMITS,
+        ] {
+            registrar.add(name, &[], 0);
+        }
+        for outcome in ["written", "not_written"] {
+            registrar.add(name::CHARGED, &[("outcome", outcome)], 0);
+        }
+        for outcome in ["answered", "failed", "abandoned"] {
+            registrar.add(name::CALLS, &[("operation", "acquire"), ("outcome", outcome)], 0);
+        }
         MetricHandles {
             granted: DecidedCounters::new(&registrar, "granted", &GRANTS),
             denied: DecidedCounters::new(&registrar, "denied", &DENIES),
@@ -129,24 +138,12 @@ impl MetricHandles {
             failed_after: registrar.histogram(name::ACQUIRE_DURATION, &[("result", "failed")]),
             batch: registrar.histogram(name::BATCH, &[]),
             attempt: registrar.histogram(name::ATTEMPT_DURATION, &[]),
-            calls: OUTCOMES.map(|outcome| {
-                registrar.counter(name::CALLS, &[("operation", "acquire"), ("outcome", outcome)])
-            }),
             queued: registrar.gauge(name::QUEUED, &[]),
             lease_held: registrar.gauge(name::LEASE_HELD, &[]),
-            leased: registrar.counter(name::LEASED, &[]),
-            lease_returned: registrar.counter(name::LEASE_RETURNED, &[]),
-            debts: registrar.counter(name::DEBTS, &[]),
-            debt_permits: registrar.counter(name::DEBT_PERMITS, &[]),
-            excess_permits: registrar.counter(name::EXCESS_PERMITS, &[]),
-            lost_permits: registrar.counter(name::LOST_PERMITS, &[]),
-            written: registrar.counter(name::CHARGED, &[("outcome", "written")]),
-            not_written: registrar.counter(name::CHARGED, &[("outcome", "not_written")]),
             registrar,
         }
     }
 
-    /// Looked up each time, because there are many kinds, most of which never occur.
     #[cold]
     fn failed(&self, operation: Operation, error: &Error) {
         let labels = [
@@ -154,22 +151,7 @@ impl MetricHandles {
             ("kind", names::kind(error.kind())),
             ("execution", names::execution(error.execution())),
         ];
-        self.registrar.counter(name::ERRORS, &labels).increment(1);
-    }
-
-    #[cold]
-    fn count_retry(&self, operation: Operation, reason: &'static str) {
-        let labels = [("operation", operation.name()), ("reason", reason)];
-        self.registrar.counter(name::RETRIES, &labels).increment(1);
-    }
-
-    fn call_ended(&self, operation: Operation, outcome: &'static str) {
-        let at = OUTCOMES.iter().position(|known| *known == outcome);
-        if let (Operation::Acquire, Some(at)) = (operation, at) {
-            return self.calls[at].increment(1);
-        }
-        let labels = [("operation", operation.name()), ("outcome", outcome)];
-        self.registrar.counter(name::CALLS, &labels).increment(1);
+        self.registrar.add(name::ERRORS, &labels, 1);
     }
 }
 
@@ -183,36 +165,28 @@ pub(super) struct Meters {
     skew_uncertainty: Gauge,
     open: Gauge,
     half_open: Gauge,
-    to_closed: Counter,
-    to_half_open: Counter,
-    to_open: Counter,
-    connects: Counter,
-    connects_failed: Counter,
-    connections_lost: Counter,
-    failovers: Counter,
 }
 
 impl Meters {
     pub(super) fn new() -> Self {
         names::describe();
         let all = Registrar::default();
-        let circuits = |state| all.gauge(name::CIRCUITS, &[("state", state)]);
-        let transitions = |to| all.counter(name::CIRCUIT_TRANSITIONS, &[("to", to)]);
-        let connects = |outcome| all.counter(name::CONNECTS, &[("outcome", outcome)]);
+        for to in ["closed", "half_open", "open"] {
+            all.add(name::CIRCUIT_TRANSITIONS, &[("to", to)], 0);
+        }
+        for outcome in ["opened", "failed"] {
+            all.add(name::CONNECTS, &[("outcome", outcome)], 0);
+        }
+        for name in [name::CONNECTIONS_LOST, name::FAILOVERS] {
+            all.add(name, &[], 0);
+        }
         Meters {
-            limiters: Arc::new(MetricHandles::new(all.clone())),
             by_labels: Mutex::default(),
             skew: all.gauge(name::SKEW, &[]),
             skew_uncertainty: all.gauge(name::SKEW_UNCERTAINTY, &[]),
-            open: circuits("open"),
-            half_open: circuits("half_open"),
-            to_closed: transitions("closed"),
-            to_half_open: transitions("half_open"),
-            to_open: transitions("open"),
-            connects: connects("opened"),
-            connects_failed: connects("failed"),
-            connections_lost: all.counter(name::CONNECTIONS_LOST, &[]),
-            failovers: all.counter(name::FAILOVERS, &[]),
+            open: all.gauge(name::CIRCUITS, &[("state", "open")]),
+            half_open: all.gauge(name::CIRCUITS, &[("state", "half_open")]),
+            limiters: Arc::new(MetricHandles::new(all)),
         }
     }
 
@@ -272,63 +246,75 @@ impl Observer for Meters {
     }
 
     fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
-        let (handles, operation) = (self.of(call.limiter()), call.operation());
+        let handles = self.of(call.limiter());
+        let count = |name, label: &'static str, value: &'static str| {
+            let labels = [("operation", call.operation().name()), (label, value)];
+            handles.registrar.add(name, &labels, 1);
+        };
         match event {
             // A call that only refills a lease has no requests.
             CallEvent::Began if call.requests() > 0 => handles.batch.record(call.requests() as f64),
             CallEvent::Began => {}
             CallEvent::AttemptAnswered { took } => handles.attempt.record(*took),
-            CallEvent::CameLate { .. } => handles.count_retry(operation, "late"),
+            CallEvent::CameLate { .. } => count(name::RETRIES, "reason", "late"),
             CallEvent::Retried { error, .. } => {
-                handles.count_retry(operation, names::kind(error.kind()));
+                count(name::RETRIES, "reason", names::kind(error.kind()));
             }
-            CallEvent::Answered { .. } => handles.call_ended(operation, "answered"),
-            CallEvent::Failed { .. } => handles.call_ended(operation, "failed"),
-            CallEvent::Abandoned => handles.call_ended(operation, "abandoned"),
+            CallEvent::Answered { .. } => count(name::CALLS, "outcome", "answered"),
+            CallEvent::Failed { .. } => count(name::CALLS, "outcome", "failed"),
+            CallEvent::Abandoned => count(name::CALLS, "outcome", "abandoned"),
         }
     }
 
     fn counted(&self, limiter: Option<&ObservedLimiter>, count: Count, change: i64) {
         let handles = self.of(limiter);
         let risen = u64::try_from(change).unwrap_or(0);
+        let rises = |name, labels: &[LabelPair]| handles.registrar.add(name, labels, risen);
         match count {
             Count::QueuedRequests => handles.queued.increment(change as f64),
             Count::LeasePermits => handles.lease_held.increment(change as f64),
-            Count::Leased => handles.leased.increment(risen),
-            Count::LeaseReturned => handles.lease_returned.increment(risen),
-            Count::ChargesExpired => handles.not_written.increment(risen),
+            Count::Leased => rises(name::LEASED, &[]),
+            Count::LeaseReturned => rises(name::LEASE_RETURNED, &[]),
+            Count::ChargesExpired => rises(name::CHARGED, &[("outcome", "not_written")]),
             Count::OpenCircuits => {
                 self.open.increment(change as f64);
-                self.to_open.increment(risen);
+                rises(name::CIRCUIT_TRANSITIONS, &[("to", "open")]);
             }
             Count::HalfOpenCircuits => {
                 self.half_open.increment(change as f64);
-                self.to_half_open.increment(risen);
+                rises(name::CIRCUIT_TRANSITIONS, &[("to", "half_open")]);
             }
         }
     }
 
     fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
         let handles = self.of(limiter);
+        let add = |name, number| handles.registrar.add(name, &[], number);
         match *event {
             Event::Failed { operation, error } => handles.failed(operation, error),
             Event::Repaired { deficit } if deficit > 0 => {
-                handles.debts.increment(1);
-                handles.debt_permits.increment(deficit.unsigned_abs());
+                add(name::DEBTS, 1);
+                add(name::DEBT_PERMITS, deficit.unsigned_abs());
             }
-            Event::Repaired { deficit } => handles.excess_permits.increment(deficit.unsigned_abs()),
-            Event::PermitsLost { permits } => handles.lost_permits.increment(permits),
-            Event::Charged { permits, is_written: true } => handles.written.increment(permits),
-            Event::Charged { permits, is_written: false } => handles.not_written.increment(permits),
-            Event::CircuitClosed { .. } => self.to_closed.increment(1),
+            Event::Repaired { deficit } => add(name::EXCESS_PERMITS, deficit.unsigned_abs()),
+            Event::PermitsLost { permits } => add(name::LOST_PERMITS, permits),
+            Event::Charged { permits, is_written } => {
+                let outcome = if is_written { "written" } else { "not_written" };
+                handles.registrar.add(name::CHARGED, &[("outcome", outcome)], permits);
+            }
+            Event::CircuitClosed { .. } => {
+                handles.registrar.add(name::CIRCUIT_TRANSITIONS, &[("to", "closed")], 1);
+            }
             Event::Connected { server, before, .. } => {
-                self.connects.increment(1);
+                handles.registrar.add(name::CONNECTS, &[("outcome", "opened")], 1);
                 if before.is_some_and(|before| before != server) {
-                    self.failovers.increment(1);
+                    add(name::FAILOVERS, 1);
                 }
             }
-            Event::ConnectFailed { .. } => self.connects_failed.increment(1),
-            Event::ConnectionLost { .. } => self.connections_lost.increment(1),
+            Event::ConnectFailed { .. } => {
+                handles.registrar.add(name::CONNECTS, &[("outcome", "failed")], 1);
+            }
+            Event::ConnectionLost { .. } => add(name::CONNECTIONS_LOST, 1),
             Event::ClockCompared { skew, .. } => {
                 self.skew.set(skew.ahead_us() as f64 / 1e6);
                 self.skew_uncertainty.set(skew.uncertainty());

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::ready;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -43,31 +44,26 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// can choose a name that means something else to the server. A key of more than 128 characters is replaced
 /// by its SHA-256. An empty key counts as no key.
 #[derive(Clone)]
-pub struct Key(Kind);
-
-#[derive(Clone)]
-enum Kind {
-    Global,
-    /// The client's address behind these proxies, or the address of the connection.
-    Address {
-        proxies: Option<Arc<TrustedProxies>>,
-        ipv6_prefix: u8,
-    },
-    Header(Box<str>),
-    All(Arc<[Key]>),
-    Or(Arc<(Key, Key)>),
-    /// With a secret, if there is one.
-    Hashed(Arc<Key>, Option<Arc<[u8]>>),
-    Found(Arc<KeyFn>),
+pub struct Key {
+    find: Arc<KeyFn>,
+    ipv6_prefix: u8,
+    pub(super) is_global: bool,
+    /// Whether this key may be the hash of something that a caller sent.
+    pub(super) has_hash: bool,
+    /// More [alternative](Key::or) marks than any key found by this one can begin with.
+    alternatives: usize,
+    /// Why this key can never be found, if it cannot.
+    pub(super) mistake: Option<Error>,
 }
 
-type KeyFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, KeyResult> + Send + Sync;
+/// The key of a request; the number is that of bits of IPv6 addresses that count.
+type KeyFn = dyn Fn(&RequestHead<'_>, u8) -> BoxFuture<'static, KeyResult> + Send + Sync;
 pub(crate) type KeyResult = Result<Option<String>, KeyError>;
 
 impl Key {
     /// No key: all requests share one limiter, named after the limit.
     pub fn global() -> Self {
-        Key(Kind::Global)
+        Key { is_global: true, ..Key::of(|_, _| ready(Ok(Some(String::new()))).boxed()) }
     }
 
     /// The address of the other end of the connection, cut to its 64-bit network if it is IPv6. Behind a
@@ -77,25 +73,21 @@ impl Key {
     /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say
     /// where the address is with `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
-        Key(Kind::Address { proxies: None, ipv6_prefix: 64 })
+        Key::address(|request| request.peer())
     }
 
     /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6. If the
     /// connection does not come from one of the proxies, this is the same as [`peer`](Self::peer). Like
     /// `peer`, it needs the address of the connection.
     pub fn client(proxies: TrustedProxies) -> Self {
-        Key(Kind::Address { proxies: Some(Arc::new(proxies)), ipv6_prefix: 64 })
+        Key::address(move |request| proxies.client(request))
     }
 
     /// Uses the first `bits` (1 to 128) of IPv6 addresses, so that all addresses of a customer share a
     /// limiter. Affects [`peer`](Self::peer) and [`client`](Self::client) only.
     #[must_use]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
-        let ipv6_prefix = bits.clamp(1, 128);
-        Key(match self.0 {
-            Kind::Address { proxies, .. } => Kind::Address { proxies, ipv6_prefix },
-            other => other,
-        })
+        Key { ipv6_prefix: bits.clamp(1, 128), ..self }
     }
 
     /// The first header of this name. Requests without it, or with an empty one, have no key.
@@ -104,7 +96,10 @@ impl Key {
     /// exists), a caller can have as many limiters as it likes. If the header is a secret, use
     /// [`hashed`](Self::hashed) too.
     pub fn header(name: &str) -> Self {
-        Key(Kind::Header(name.into()))
+        let mistake = super::check_header_name(name).err();
+        let name = name.to_owned();
+        let found = move |request: &RequestHead<'_>| request.header_bytes(&name).and_then(part);
+        Key { mistake, ..Key::of(move |request, _| ready(Ok(found(request))).boxed()) }
     }
 
     /// The [path](RequestHead::path), without the query. If it contains identifiers, each one has its own
@@ -120,14 +115,58 @@ impl Key {
 
     /// All of these keys together. A request that lacks one of them has no key.
     pub fn all(keys: impl IntoIterator<Item = Key>) -> Self {
-        Key(Kind::All(keys.into_iter().collect()))
+        let keys: Vec<Key> = keys.into_iter().collect();
+        Key {
+            has_hash: keys.iter().any(|key| key.has_hash),
+            // A composed key begins with its first part.
+            alternatives: keys.first().map_or(1, |key| key.alternatives),
+            mistake: keys.iter().find_map(|key| key.mistake.clone()),
+            ..Key::of(move |request, _| {
+                let parts: Vec<_> = keys.iter().map(|key| key.find(request)).collect();
+                async move {
+                    let mut found = Vec::with_capacity(parts.len());
+                    for part in parts {
+                        match part.await? {
+                            Some(part) => found.push(part),
+                            None => return Ok(None),
+                        }
+                    }
+                    Ok(Some(name::shortened(found.join(name::SEPARATOR))))
+                }
+                .boxed()
+            })
+        }
     }
 
     /// This key, or the other one if a request does not have it.
     /// The other key's name begins with `%or-`, which no caller can send.
     #[must_use]
     pub fn or(self, other: Key) -> Self {
-        Key(Kind::Or(Arc::new((self, other))))
+        // Otherwise a caller could send, as the first key, what another caller has as the second.
+        let mark = name::ALTERNATIVE.repeat(self.alternatives);
+        Key {
+            has_hash: self.has_hash || other.has_hash,
+            alternatives: self.alternatives + other.alternatives,
+            mistake: self.mistake.clone().or_else(|| other.mistake.clone()),
+            ..Key::of(move |request, _| {
+                let mut first = self.find(request);
+                let found = first.as_mut().now_or_never();
+                // Started now, if it may be needed: the request is gone by the time that the first key is known.
+                let other = (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request));
+                let mark = mark.clone();
+                async move {
+                    let found = match found {
+                        Some(found) => found?,
+                        None => first.await?,
+                    };
+                    match other {
+                        Some(other) if found.is_none() => Ok(other.await?.map(|key| mark + &key)),
+                        _ => Ok(found),
+                    }
+                }
+                .boxed()
+            })
+        }
     }
 
     /// The SHA-256 of this key, so that a secret such as a token does not appear in a name that operators can
@@ -138,7 +177,7 @@ impl Key {
     /// [`hashed_with`](Self::hashed_with) for those.
     #[must_use]
     pub fn hashed(self) -> Self {
-        Key(Kind::Hashed(Arc::new(self), None))
+        Key { has_hash: true, mistake: self.mistake.clone(), ..self.then(name::hashed) }
     }
 
     /// The HMAC-SHA-256 of this key with a secret, so that guessable values such as phone numbers and e-mail
@@ -148,7 +187,17 @@ impl Key {
     /// is refused when the limits are built. With a different secret, every caller has a different limiter.
     #[must_use]
     pub fn hashed_with(self, secret: impl AsRef<[u8]>) -> Self {
-        Key(Kind::Hashed(Arc::new(self), Some(secret.as_ref().into())))
+        let secret = secret.as_ref().to_owned();
+        let is_short = secret.len() < SHORTEST_SECRET;
+        let mistake = is_short.then(|| {
+            let detail = format!(
+                "a secret of {} bytes for `hashed_with`: must be {SHORTEST_SECRET} or more, so that nobody can guess it",
+                secret.len()
+            );
+            Error::invalid(Operation::Limits, detail)
+        });
+        let mistake = mistake.or_else(|| self.mistake.clone());
+        Key { has_hash: true, mistake, ..self.then(move |key| name::hashed_with(&secret, key)) }
     }
 
     /// The key that this function returns; `None` lets the request pass uncounted.
@@ -168,85 +217,49 @@ impl Key {
         Fut: Future<Output = Result<Option<String>, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        Key(Kind::Found(Arc::new(move |request| {
+        Key::of(move |request, _| {
             let found = key(request);
             async move {
                 let found = found.await.map_err(Into::into)?;
                 Ok(found.and_then(|key| part(key.as_bytes())))
             }
             .boxed()
-        })))
+        })
     }
 
-    /// More [alternative](Self::or) marks than any key found by this one can begin with.
-    fn alternatives(&self) -> usize {
-        match &self.0 {
-            Kind::Or(keys) => keys.0.alternatives() + keys.1.alternatives(),
-            // A composed key begins with its first part.
-            Kind::All(keys) => keys.first().map_or(1, Key::alternatives),
-            _ => 1,
+    fn of(
+        find: impl Fn(&RequestHead<'_>, u8) -> BoxFuture<'static, KeyResult> + Send + Sync + 'static,
+    ) -> Self {
+        Key {
+            find: Arc::new(find),
+            ipv6_prefix: 64,
+            is_global: false,
+            has_hash: false,
+            alternatives: 1,
+            mistake: None,
         }
     }
 
-    pub(crate) fn is_global(&self) -> bool {
-        matches!(self.0, Kind::Global)
+    fn address(
+        address: impl Fn(&RequestHead<'_>) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        Key::of(move |request, ipv6_prefix| {
+            let address = address(request).ok_or_else(|| NO_ADDRESS.into());
+            let key = address.map(|address| Some(client_address::text(address, ipv6_prefix)));
+            ready(key).boxed()
+        })
     }
 
-    /// Whether this key may be the hash of something that a caller sent.
-    pub(crate) fn has_hash(&self) -> bool {
-        match &self.0 {
-            Kind::Hashed(..) => true,
-            Kind::All(keys) => keys.iter().any(Key::has_hash),
-            Kind::Or(keys) => keys.0.has_hash() || keys.1.has_hash(),
-            _ => false,
-        }
+    /// What this function makes of this key.
+    fn then(self, change: impl Fn(&str) -> String + Clone + Send + Sync + 'static) -> Self {
+        Key::of(move |request, _| {
+            let change = change.clone();
+            self.find(request).map_ok(move |key| key.map(|key| change(&key))).boxed()
+        })
     }
 
-    /// Why this key can never be found, if it cannot.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        match &self.0 {
-            Kind::Header(name) => super::check_header_name(name),
-            Kind::All(keys) => keys.iter().try_for_each(Key::check),
-            Kind::Or(keys) => keys.0.check().and_then(|()| keys.1.check()),
-            Kind::Hashed(_, Some(secret)) if secret.len() < SHORTEST_SECRET => {
-                let detail = format!(
-                    "a secret of {} bytes for `hashed_with`: must be {SHORTEST_SECRET} or more, so that nobody can guess it",
-                    secret.len()
-                );
-                Err(Error::invalid(Operation::Limits, detail))
-            }
-            Kind::Hashed(key, _) => key.check(),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn find(&self, request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
-        let found = match &self.0 {
-            Kind::Global => Ok(Some(String::new())),
-            Kind::Address { proxies, ipv6_prefix } => {
-                let address = match proxies {
-                    Some(proxies) => proxies.client(request),
-                    None => request.peer(),
-                };
-                match address {
-                    Some(address) => Ok(Some(client_address::text(address, *ipv6_prefix))),
-                    None => Err(NO_ADDRESS.into()),
-                }
-            }
-            Kind::Header(name) => Ok(request.header_bytes(name).and_then(part)),
-            Kind::Found(key) => return key(request),
-            Kind::All(keys) => return find_all(keys, request),
-            Kind::Or(keys) => return find_either(keys, request),
-            Kind::Hashed(key, secret) => {
-                let secret = secret.clone();
-                let hashed = move |key: String| match &secret {
-                    Some(secret) => name::hashed_with(secret, &key),
-                    None => name::hashed(&key),
-                };
-                return key.find(request).map_ok(|key| key.map(hashed)).boxed();
-            }
-        };
-        ready(found).boxed()
+    pub(super) fn find(&self, request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
+        (self.find)(request, self.ipv6_prefix)
     }
 }
 
@@ -261,57 +274,11 @@ fn part(text: &[u8]) -> Option<String> {
 const NO_ADDRESS: &str = "the address of the connection is not known: with axum, serve by \
     `redisson_rate_limiter::serve::serve` (feature `axum`); with others of tower, see `RateLimitLayer::peer_from`";
 
-fn find_all(keys: &[Key], request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
-    let parts: Vec<_> = keys.iter().map(|key| key.find(request)).collect();
-    async move {
-        let mut found = Vec::with_capacity(parts.len());
-        for part in parts {
-            match part.await? {
-                Some(part) => found.push(part),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(name::shortened(found.join(name::SEPARATOR))))
-    }
-    .boxed()
-}
-
-fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
-    let (first, other) = keys;
-    // Otherwise a caller could send, as the first key, what another caller has as the second.
-    let alternatives = first.alternatives();
-    let marked =
-        move |key: Option<String>| key.map(|key| name::ALTERNATIVE.repeat(alternatives) + &key);
-    let mut first = first.find(request);
-    let found = first.as_mut().now_or_never();
-    // Started now, if it may be needed: the request is gone by the time that the first key is known.
-    let other = (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request).map_ok(marked));
-    async move {
-        let found = match found {
-            Some(found) => found?,
-            None => first.await?,
-        };
-        match other {
-            Some(other) if found.is_none() => other.await,
-            _ => Ok(found),
-        }
-    }
-    .boxed()
-}
-
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Kind::Global => f.write_str("global"),
-            Kind::Address { proxies: None, ipv6_prefix } => write!(f, "peer/{ipv6_prefix}"),
-            Kind::Address { ipv6_prefix, .. } => write!(f, "client/{ipv6_prefix}"),
-            Kind::Header(name) => write!(f, "header {name}"),
-            Kind::All(keys) => f.debug_list().entries(keys.iter()).finish(),
-            Kind::Or(keys) => write!(f, "{:?} or {:?}", keys.0, keys.1),
-            Kind::Hashed(key, None) => write!(f, "hash of {key:?}"),
-            Kind::Hashed(key, Some(_)) => write!(f, "hash, with a secret, of {key:?}"),
-            Kind::Found(_) => f.write_str("function"),
-        }
+        let Key { is_global, has_hash, .. } = self;
+        let mut debug = f.debug_struct("Key");
+        debug.field("is_global", is_global).field("has_hash", has_hash).finish_non_exhaustive()
     }
 }
 

@@ -303,7 +303,7 @@ impl Limit {
         }
         let own = self.rate_by_key.as_ref().and_then(|rate| rate(key));
         let rate = own.or(self.rate)?;
-        if self.key.is_global() || rate.keep_alive().is_some() {
+        if self.key.is_global || rate.keep_alive().is_some() {
             return Some(rate);
         }
         let keep_alive = rate.interval().saturating_mul(2).max(Duration::from_secs(60));
@@ -312,7 +312,7 @@ impl Limit {
     }
 
     pub(super) fn limiter_name(&self, key: &str) -> String {
-        if self.key.is_global() {
+        if self.key.is_global {
             return self.name.to_string();
         }
         let mut name = String::with_capacity(self.name.len() + 1 + key.len());
@@ -338,7 +338,7 @@ impl Limit {
     /// could complete it.
     pub(super) fn names_one_of<'a>(&'a self, other: &'a Limit) -> Option<(&'a str, &'a str)> {
         let rest = self.name.strip_prefix(&*other.name)?;
-        (rest.starts_with(':') && !other.key.is_global()).then_some((&*self.name, &*other.name))
+        (rest.starts_with(':') && !other.key.is_global).then_some((&*self.name, &*other.name))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -362,7 +362,7 @@ impl Limit {
             )
         } else if !self.roll_out_from.is_empty() && has_no_rate {
             format!("`roll_out_from` of the limit {name:?}, which has no rate: give it one")
-        } else if self.rate_by_key.is_some() && self.key.has_hash() {
+        } else if self.rate_by_key.is_some() && self.key.has_hash {
             format!(
                 "`rate_by_key` of the limit {name:?}, whose key is hashed: no key would match its hash; look the caller \
                  up (`Key::from_async_fn`) and limit by its name instead, without hashing"
@@ -370,7 +370,7 @@ impl Limit {
         } else if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
             "a deadline of zero: must be more than zero".to_owned()
         } else {
-            return self.key.check();
+            return self.key.mistake.clone().map_or(Ok(()), Err);
         };
         Err(Error::invalid(Operation::Limits, detail))
     }

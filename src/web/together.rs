@@ -40,7 +40,7 @@ impl Limits {
             names.join(" + ").into()
         };
         // Its caller's handle: those of limits for all requests are in one group with each caller's.
-        let own = steps.iter().position(|step| !step.slot.limit.key.is_global()).unwrap_or(0);
+        let own = steps.iter().position(|step| !step.slot.limit.key.is_global).unwrap_or(0);
         let group = asked[own].group_of(&self.client, &asked, label).ok()?;
         let mut costs = MemberCosts::default();
         let mut observers = Vec::with_capacity(steps.len());
