@@ -124,8 +124,7 @@ pub enum ErrorKind {
 /// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
 /// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it
 /// whose text is not yet included, so a report of the whole chain does not repeat itself.
-#[derive(Clone, thiserror::Error)]
-#[error(transparent)]
+#[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
 /// Boxed, because results with errors are passed from function to function in the hot path.
@@ -331,22 +330,11 @@ impl From<Infallible> for Error {
     }
 }
 
-impl StdError for Inner {
+impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let said = self.to_string();
-        let mut next: Option<&(dyn StdError + 'static)> = Some(self.cause.as_deref()?);
-        while let Some(error) = next {
-            if !said.contains(&error.to_string()) {
-                return Some(error);
-            }
-            next = error.source();
-        }
-        None
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        let cause: &(dyn StdError + 'static) = self.0.cause.as_deref()?;
+        std::iter::successors(Some(cause), |error| (**error).source())
+            .find(|error| !said.contains(&error.to_string()))
     }
 }
