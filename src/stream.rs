@@ -158,16 +158,14 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for RateLimited<S, C> {
                 (item, this.ask(permits))
             }
         };
-        let reason = match call.as_mut().poll(cx) {
-            Poll::Pending => {
-                this.waiting = Some((item, call));
-                return Poll::Pending;
-            }
-            Poll::Ready(Ok(None)) => return Poll::Ready(Some(Ok(item))),
-            Poll::Ready(Ok(Some(denial))) => RejectReason::Denied(denial),
-            Poll::Ready(Err(error)) => RejectReason::Failed(error),
+        let Poll::Ready(answer) = call.as_mut().poll(cx) else {
+            this.waiting = Some((item, call));
+            return Poll::Pending;
         };
-        Poll::Ready(Some(Err(Rejected { item, reason })))
+        Poll::Ready(Some(match answer.transpose() {
+            None => Ok(item),
+            Some(reason) => Err(Rejected { item, reason }),
+        }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -191,13 +189,7 @@ impl<S: Stream, C> fmt::Debug for RateLimited<S, C> {
 /// shows the item.
 pub struct Rejected<T> {
     item: T,
-    reason: RejectReason,
-}
-
-#[derive(Debug)]
-enum RejectReason {
-    Denied(Denial),
-    Failed(Error),
+    reason: Result<Denial, Error>,
 }
 
 impl<T> Rejected<T> {
@@ -213,18 +205,12 @@ impl<T> Rejected<T> {
 
     /// The denial, if it was denied.
     pub fn denial(&self) -> Option<&Denial> {
-        match &self.reason {
-            RejectReason::Denied(denial) => Some(denial),
-            RejectReason::Failed(_) => None,
-        }
+        self.reason.as_ref().ok()
     }
 
     /// The error, if no decision could be made.
     pub fn error(&self) -> Option<&Error> {
-        match &self.reason {
-            RejectReason::Denied(_) => None,
-            RejectReason::Failed(error) => Some(error),
-        }
+        self.reason.as_ref().err()
     }
 }
 
@@ -238,8 +224,8 @@ impl<T> fmt::Display for Rejected<T> {
     /// The text of the denial or the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            RejectReason::Denied(denial) => denial.fmt(f),
-            RejectReason::Failed(error) => error.fmt(f),
+            Ok(denial) => denial.fmt(f),
+            Err(error) => error.fmt(f),
         }
     }
 }
