@@ -124,8 +124,7 @@ pub enum ErrorKind {
 /// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
 /// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it
 /// whose text is not yet included, so a report of the whole chain does not repeat itself.
-#[derive(Clone, thiserror::Error)]
-#[error(transparent)]
+#[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
 /// Boxed, because results with errors are passed from function to function in the hot path.
@@ -179,12 +178,11 @@ impl Error {
     /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or
     /// expire, so the limit holds. It is false for all others, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
-        let is_harmless = || {
-            self.0.operation.is_some_and(|operation| {
-                operation.is_idempotent() || operation == Operation::Acquire
-            })
-        };
-        self.may_be_retried() && (self.0.execution == Execution::NotExecuted || is_harmless())
+        let is_harmless =
+            |operation: Operation| operation.is_idempotent() || operation == Operation::Acquire;
+        self.may_be_retried()
+            && (self.0.execution == Execution::NotExecuted
+                || self.0.operation.is_some_and(is_harmless))
     }
 
     /// The cause, if another library or the operating system reported one. Its text is part of this error's.
@@ -227,9 +225,7 @@ impl Error {
     }
 
     pub(crate) fn with_execution(mut self, execution: Execution) -> Self {
-        if self.0.execution != execution {
-            self.inner().execution = execution;
-        }
+        self.inner().execution = execution;
         self
     }
 
@@ -261,15 +257,10 @@ impl Error {
         }
     }
 
-    /// Names the server, if the error is about reaching it.
+    /// Adds the server, which the text names if the error is about reaching it.
     pub(crate) fn with_server(mut self, server: Option<Arc<str>>) -> Self {
-        let names_server = matches!(
-            self.0.kind,
-            ErrorKind::Auth | ErrorKind::Tls | ErrorKind::Unavailable | ErrorKind::Timeout
-        );
-        if names_server && self.0.server.is_none() && server.is_some() {
-            self.inner().server = server;
-        }
+        let inner = self.inner();
+        inner.server = inner.server.take().or(server);
         self
     }
 
@@ -331,22 +322,11 @@ impl From<Infallible> for Error {
     }
 }
 
-impl StdError for Inner {
+impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let said = self.to_string();
-        let mut next: Option<&(dyn StdError + 'static)> = Some(self.cause.as_deref()?);
-        while let Some(error) = next {
-            if !said.contains(&error.to_string()) {
-                return Some(error);
-            }
-            next = error.source();
-        }
-        None
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        let cause: &(dyn StdError + 'static) = self.0.cause.as_deref()?;
+        std::iter::successors(Some(cause), |error| (**error).source())
+            .find(|error| !said.contains(&error.to_string()))
     }
 }

@@ -158,16 +158,14 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for RateLimited<S, C> {
                 (item, this.ask(permits))
             }
         };
-        let reason = match call.as_mut().poll(cx) {
-            Poll::Pending => {
-                this.waiting = Some((item, call));
-                return Poll::Pending;
-            }
-            Poll::Ready(Ok(None)) => return Poll::Ready(Some(Ok(item))),
-            Poll::Ready(Ok(Some(denial))) => Ok(denial),
-            Poll::Ready(Err(error)) => Err(error),
+        let Poll::Ready(answer) = call.as_mut().poll(cx) else {
+            this.waiting = Some((item, call));
+            return Poll::Pending;
         };
-        Poll::Ready(Some(Err(Rejected { item, reason })))
+        Poll::Ready(Some(match answer.transpose() {
+            None => Ok(item),
+            Some(reason) => Err(Rejected { item, reason }),
+        }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -2,48 +2,53 @@
 
 use std::fmt;
 
-use super::{ErrorKind, Execution, Inner, Operation};
+use super::{Error, ErrorKind, Execution, Inner, Operation};
 
 /// What is missing of a limiter with a policy whose parameters are to be stored, and are not.
 pub(crate) const NO_PARAMETERS: &str = "no parameters are stored";
 
-impl fmt::Display for Inner {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = self.whose();
-        match (self.operation, &self.limiter) {
+        let whose = self.0.whose();
+        match (self.0.operation, &self.0.limiter) {
             (Some(Operation::Limiter), Some(name)) => write!(f, "{whose} {name:?}: ")?,
             (Some(operation), Some(name)) => write!(f, "{operation} of {whose} {name:?}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
         }
-        f.write_str(&self.message())
+        f.write_str(&self.0.message())
     }
 }
 
-/// Formatted like the error that contains it.
-impl fmt::Debug for Inner {
+impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Error");
-        debug.field("kind", &self.kind);
-        if let Some(operation) = self.operation {
-            debug.field("operation", &operation);
-        }
-        if let Some(limiter) = &self.limiter {
-            debug.field("limiter", limiter);
-        }
-        debug.field("execution", &self.execution).field("message", &self.message()).finish()
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("operation", &self.0.operation)
+            .field("limiter", &self.0.limiter)
+            .field("execution", &self.0.execution)
+            .field("message", &self.0.message())
+            .finish()
     }
 }
 
 impl Inner {
     /// The fault, what was requested, what is allowed, the cause, what to do.
     fn message(&self) -> String {
-        let mut text = self.fault();
+        let (mut text, advice) = self.fault_and_advice();
+        let detail = self.detail.as_deref().unwrap_or_default();
+        match self.kind {
+            _ if detail.is_empty() => {}
+            ErrorKind::NotInitialized | ErrorKind::CorruptState | ErrorKind::ForeignFormat => {
+                text = format!("{text} ({detail})");
+            }
+            _ => add(&mut text, detail),
+        }
         // The cause of a timeout is the deadline, which the text already names.
         if let Some(cause) = self.cause.as_ref().filter(|_| self.kind != ErrorKind::Timeout) {
             let cause = cause.to_string();
             if !text.contains(&cause) {
-                text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+                add(&mut text, &cause);
             }
         }
         if self.execution == Execution::Unknown
@@ -51,86 +56,78 @@ impl Inner {
         {
             text.push_str("; the call may have been carried out");
         }
-        match self.advice() {
-            Some(advice) => format!("{text}: {advice}"),
-            None => text,
-        }
+        add(&mut text, &advice);
+        text
     }
 
     fn whose(&self) -> &'static str {
         if self.is_semaphore { "semaphore" } else { "limiter" }
     }
 
-    fn fault(&self) -> String {
+    fn fault_and_advice(&self) -> (String, String) {
         let whose = self.whose();
-        let detail = self.detail.as_deref();
-        let in_brackets = detail.map_or(String::new(), |detail| format!(" ({detail})"));
-        let after_colon = detail.map_or(String::new(), |detail| format!(": {detail}"));
         let at = self.server.as_ref().map_or(String::new(), |server| format!(" at {server}"));
+        let both = |fault: &str, advice: &str| (fault.to_owned(), advice.to_owned());
+        let fault = |fault: String| (fault, String::new());
         match self.kind {
-            ErrorKind::NotInitialized => format!("not initialized{in_brackets}"),
-            ErrorKind::ExceedsRate { requested, rate } => {
-                format!(
+            ErrorKind::NotInitialized => both(
+                "not initialized",
+                match (self.operation, self.detail.as_deref()) {
+                    _ if self.is_semaphore => {
+                        "call `try_set_permits`, or name them with `SemaphoreOptions::permits`"
+                    }
+                    (_, Some(NO_PARAMETERS)) => "call `set_policy`",
+                    (Some(Operation::Rename), _) => "",
+                    _ => "call `try_set_rate`, or give the handle a rate with `with_rate`",
+                },
+            ),
+            ErrorKind::ExceedsRate { requested, rate } => both(
+                &format!(
                     "{requested} permits requested at once, but the rate is {rate} per interval"
+                ),
+                &format!("request at most {rate}, or raise the rate"),
+            ),
+            ErrorKind::QueueFull { limit } => {
+                let wait = if limit == 1 { "call waits" } else { "calls wait" };
+                let options = if self.is_semaphore { "SemaphoreOptions" } else { "LimiterOptions" };
+                both(
+                    &format!(
+                        "{limit} {wait} for this {whose} already, the most that its options allow"
+                    ),
+                    &format!("shed load, or allow more by `{options}::max_waiters`"),
                 )
             }
-            ErrorKind::QueueFull { limit } => {
-                let calls =
-                    if limit == 1 { "1 call waits" } else { &format!("{limit} calls wait") };
-                format!("{calls} for this {whose} already, the most that its options allow")
-            }
-            ErrorKind::WrongType => {
-                format!("one of the {whose}'s keys holds a value of another type{after_colon}")
-            }
+            ErrorKind::WrongType => both(
+                &format!("one of the {whose}'s keys holds a value of another type"),
+                "choose another name or key prefix, or delete that key",
+            ),
             ErrorKind::CorruptState if self.is_semaphore => {
-                format!("the semaphore cannot be read{in_brackets}")
+                both("the semaphore cannot be read", "call `delete`, and set the permits again")
             }
-            ErrorKind::CorruptState => format!("the limiter's hash cannot be read{in_brackets}"),
+            ErrorKind::CorruptState => {
+                both("the limiter's hash cannot be read", "call `set_rate` to write the rate again")
+            }
             ErrorKind::Auth => {
-                format!("the server{at} refused the credentials or the command{after_colon}")
+                fault(format!("the server{at} refused the credentials or the command"))
             }
-            ErrorKind::Tls => format!("TLS with the server{at} failed{after_colon}"),
-            ErrorKind::Unavailable => format!("the server{at} is unavailable{after_colon}"),
+            ErrorKind::Tls => fault(format!("TLS with the server{at} failed")),
+            ErrorKind::Unavailable => fault(format!("the server{at} is unavailable")),
             ErrorKind::Timeout => {
                 let from = if at.is_empty() { at } else { format!(" from the server{at}") };
-                format!("no answer{from} within the deadline{after_colon}")
+                fault(format!("no answer{from} within the deadline"))
             }
-            ErrorKind::Closed => format!("the client is closed{after_colon}"),
-            ErrorKind::ForeignFormat => {
-                format!("the keys of the other services cannot be read{in_brackets}")
-            }
+            ErrorKind::Closed => both("the client is closed", ""),
+            ErrorKind::ForeignFormat => both("the keys of the other services cannot be read", ""),
             ErrorKind::InvalidArgument | ErrorKind::ForeignEntry | ErrorKind::Server => {
-                detail.unwrap_or_default().to_owned()
+                both("", "")
             }
         }
     }
+}
 
-    fn advice(&self) -> Option<String> {
-        match self.kind {
-            ErrorKind::NotInitialized if self.is_semaphore => Some(
-                "call `try_set_permits`, or name them with `SemaphoreOptions::permits`".to_owned(),
-            ),
-            ErrorKind::NotInitialized if self.detail.as_deref() == Some(NO_PARAMETERS) => {
-                Some("call `set_policy`".to_owned())
-            }
-            ErrorKind::NotInitialized if self.operation != Some(Operation::Rename) => {
-                Some("call `try_set_rate`, or give the handle a rate with `with_rate`".to_owned())
-            }
-            ErrorKind::ExceedsRate { rate, .. } => {
-                Some(format!("request at most {rate}, or raise the rate"))
-            }
-            ErrorKind::QueueFull { .. } => {
-                let options = if self.is_semaphore { "SemaphoreOptions" } else { "LimiterOptions" };
-                Some(format!("shed load, or allow more by `{options}::max_waiters`"))
-            }
-            ErrorKind::WrongType => {
-                Some("choose another name or key prefix, or delete that key".to_owned())
-            }
-            ErrorKind::CorruptState if self.is_semaphore => {
-                Some("call `delete`, and set the permits again".to_owned())
-            }
-            ErrorKind::CorruptState => Some("call `set_rate` to write the rate again".to_owned()),
-            _ => None,
-        }
+fn add(text: &mut String, part: &str) {
+    if !text.is_empty() && !part.is_empty() {
+        text.push_str(": ");
     }
+    text.push_str(part);
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-/// Each operation, and its name in errors and metrics.
+/// Each operation: its name in errors and metrics, whether carrying it out twice has the same effect as once, and
+/// whether only a limiter of Redisson's rules has it.
 macro_rules! operations {
-    ($($(#[$doc:meta])* $operation:ident => $name:literal,)+) => {
+    ($($(#[$doc:meta])* $operation:ident => $name:literal, $repeats:ident, $rules:ident;)+) => {
         /// An operation of a limiter, as errors name it. Its number as an integer may change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -17,110 +18,79 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// The name in errors and metrics.
-            pub(crate) fn name(self) -> &'static str {
+            const fn row(self) -> (&'static str, bool, bool) {
                 match self {
-                    $(Operation::$operation => $name,)+
+                    $(Operation::$operation => ($name, $repeats, $rules),)+
                 }
             }
         }
     };
 }
 
+const ONCE: bool = false;
+const IDEMPOTENT: bool = true;
+const ANY: bool = false;
+const REDISSON: bool = true;
+
 operations! {
     /// Building a [`Rate`](crate::Rate).
-    BuildRate => "rate",
+    BuildRate => "rate", ONCE, ANY;
     /// Building a [`Policy`](crate::Policy).
-    BuildPolicy => "policy",
+    BuildPolicy => "policy", ONCE, ANY;
     /// Building a [`Client`](crate::Client), including connecting.
-    Connect => "connect",
-    Ping => "ping",
+    Connect => "connect", ONCE, ANY;
+    Ping => "ping", IDEMPOTENT, ANY;
     /// Naming a limiter and its options.
-    Limiter => "limiter",
+    Limiter => "limiter", ONCE, ANY;
     /// Setting up the limits of a web service.
-    Limits => "limits",
+    Limits => "limits", ONCE, ANY;
     /// `try_acquire`, `try_acquire_now` and `acquire`.
-    Acquire => "acquire",
-    Refund => "refund",
-    Settle => "settle",
-    PauseFor => "pause_for",
-    Resume => "resume",
-    Release => "release",
+    Acquire => "acquire", ONCE, ANY;
+    Refund => "refund", ONCE, ANY;
+    Settle => "settle", ONCE, ANY;
+    PauseFor => "pause_for", IDEMPOTENT, REDISSON;
+    Resume => "resume", IDEMPOTENT, REDISSON;
+    Release => "release", ONCE, REDISSON;
     /// `update_lease`, and the renewal of permits that are held.
-    Renew => "renew",
+    Renew => "renew", ONCE, ANY;
     /// `try_set_permits`, `set_permits`, `add_permits` and `drain`.
-    SetPermits => "set_permits",
-    AvailablePermits => "available_permits",
-    Peek => "peek",
-    Config => "config",
-    TrySetRate => "try_set_rate",
-    SetRate => "set_rate",
-    UpdateRate => "update_rate",
-    SetPolicy => "set_policy",
-    EnsureRate => "ensure_rate",
+    SetPermits => "set_permits", ONCE, ANY;
+    AvailablePermits => "available_permits", IDEMPOTENT, ANY;
+    Peek => "peek", IDEMPOTENT, ANY;
+    Config => "config", IDEMPOTENT, REDISSON;
+    TrySetRate => "try_set_rate", ONCE, REDISSON;
+    SetRate => "set_rate", ONCE, REDISSON;
+    UpdateRate => "update_rate", ONCE, REDISSON;
+    SetPolicy => "set_policy", ONCE, ANY;
+    EnsureRate => "ensure_rate", IDEMPOTENT, REDISSON;
     /// `expire` and `expire_at`.
-    Expire => "expire",
-    ClearExpire => "clear_expire",
-    RemainingTimeToLive => "remaining_time_to_live",
-    Exists => "exists",
-    Delete => "delete",
-    Rename => "rename",
-    Touch => "touch",
-    SizeInMemory => "size_in_memory",
-    Inspect => "inspect",
+    Expire => "expire", ONCE, ANY;
+    ClearExpire => "clear_expire", ONCE, ANY;
+    RemainingTimeToLive => "remaining_time_to_live", IDEMPOTENT, ANY;
+    Exists => "exists", IDEMPOTENT, ANY;
+    Delete => "delete", ONCE, ANY;
+    Rename => "rename", ONCE, ANY;
+    Touch => "touch", IDEMPOTENT, ANY;
+    SizeInMemory => "size_in_memory", IDEMPOTENT, ANY;
+    Inspect => "inspect", IDEMPOTENT, ANY;
     /// `repair` and `preview_repair`.
-    Repair => "repair",
-    RemoveUnused => "remove_unused",
+    Repair => "repair", IDEMPOTENT, REDISSON;
+    RemoveUnused => "remove_unused", IDEMPOTENT, REDISSON;
     /// A step of `admin::LimiterScan`.
-    Scan => "scan",
+    Scan => "scan", IDEMPOTENT, ANY;
 }
 
 impl Operation {
-    /// Whether carrying out the operation twice has the same effect as once.
+    pub(crate) fn name(self) -> &'static str {
+        self.row().0
+    }
+
     pub(crate) fn is_idempotent(self) -> bool {
-        let may_write = matches!(
-            self,
-            Operation::EnsureRate
-                | Operation::PauseFor
-                | Operation::Resume
-                | Operation::Repair
-                | Operation::RemoveUnused
-        );
-        may_write || self.only_reads()
+        self.row().1
     }
 
-    /// Whether only a limiter of Redisson's rules has the operation.
     pub(crate) fn is_redissons(self) -> bool {
-        matches!(
-            self,
-            Operation::Release
-                | Operation::Config
-                | Operation::TrySetRate
-                | Operation::SetRate
-                | Operation::UpdateRate
-                | Operation::EnsureRate
-                | Operation::PauseFor
-                | Operation::Resume
-                | Operation::Repair
-                | Operation::RemoveUnused
-        )
-    }
-
-    /// Whether the operation changes nothing that a limiter's decisions depend on.
-    pub(crate) fn only_reads(self) -> bool {
-        matches!(
-            self,
-            Operation::AvailablePermits
-                | Operation::Peek
-                | Operation::Config
-                | Operation::Ping
-                | Operation::RemainingTimeToLive
-                | Operation::Exists
-                | Operation::Touch
-                | Operation::SizeInMemory
-                | Operation::Inspect
-                | Operation::Scan
-        )
+        self.row().2
     }
 }
 
