@@ -5,51 +5,48 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::Rate;
-use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
+use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
 
 use crate::Session;
 use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, View, clients_of, interval_ms};
+use crate::found::{BudgetView, View};
 use crate::json;
 use crate::out::{Out, Tone};
-use crate::text::{bar, count, duration, name, quoted};
+use crate::text::{bar, count, duration, excerpt, in_ms, name, quoted};
 
 /// The rows in the chart of ages.
 const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
 pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
-    let Session { client, common, out } = session;
-    let limiter = client.limiter(&args.name)?;
-    let (clients, note) = clients_of(session, &limiter, &args.scan).await?;
-    let mut view = View::of(limiter, &clients, args.entries).await?;
+    let Session { common, out, .. } = session;
+    let mut view = View::named(session, &args.name, args.entries, &args.scan).await?;
     if let Some(id) = &common.client_id {
-        view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
-    }
-    let policies = client.policies_of(&args.name).await?;
-    let policies = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
-    if view.is_missing() && policies.is_empty() {
-        return Err(Failure::NoLimiter(args.name.clone()));
+        view.budgets.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
     }
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
-    let note = note.as_deref();
-    let document = || json::limiter(&view, note, memory, &policies);
-    let text = || match view.is_missing() {
-        true => format!("{}\n{}", quoted(view.name()), of_policies(&policies)),
-        false => shown(&view, note, memory, out) + &of_policies(&policies),
-    };
-    out.show(args.json, document, text)?;
+    out.show(args.json, || json::limiter(&view, memory), || shown(&view, memory, out))?;
     Ok(match view.rate() {
-        Ok(Some(_)) => Exit::Done,
-        Ok(None) if view.is_missing() => Exit::Done,
-        Ok(None) => Exit::NoLimiter,
+        Ok(None) if !view.is_missing() => Exit::NoLimiter,
+        Ok(_) => Exit::Done,
         Err(_) => Exit::Damaged,
     })
 }
 
-fn shown(view: &View, note: Option<&str>, memory: Option<u64>, out: &Out) -> String {
+fn shown(view: &View, memory: Option<u64>, out: &Out) -> String {
+    let mut text = match view.is_missing() {
+        true => format!("{}\n", quoted(view.name())),
+        false => shown_limiter(view, memory, out),
+    };
+    for policy in &view.policies {
+        line(&mut text, "policy", &format!("{}: {} left", policy.policy, policy.available));
+    }
+    text
+}
+
+fn shown_limiter(view: &View, memory: Option<u64>, out: &Out) -> String {
     let mut text = String::new();
     let title = out.paint(Tone::Strong, quoted(view.name()));
     let rate = match view.rate() {
@@ -58,32 +55,22 @@ fn shown(view: &View, note: Option<&str>, memory: Option<u64>, out: &Out) -> Str
         Err(why) => out.paint(Tone::Bad, format!("the hash cannot be read: {}", name(&why))),
     };
     let _ = writeln!(text, "{title}  {rate}");
-    if let Some(note) = note {
+    if let Some(note) = view.note {
         line(&mut text, "note", &out.paint(Tone::Doubtful, note));
     }
     line(&mut text, "hash", &lifetime(view.hash()));
-    for budget in &view.views {
-        shown_budget(&mut text, view, budget, out);
+    for budget in &view.budgets {
+        shown_budget(&mut text, budget, out);
     }
     if let Some(skew) = view.inspection().clock_skew {
         line(&mut text, "clock", &format!("this machine's clock is {skew}"));
     }
     if let Some(bytes) = memory {
-        let of = if view.views.iter().any(|view| view.client_id.is_some()) {
-            ", without the budgets of clients"
-        } else {
-            ""
+        let of = match view.budgets.iter().any(|budget| budget.client_id.is_some()) {
+            true => ", without the budgets of clients",
+            false => "",
         };
         line(&mut text, "memory", &format!("{}{of}", count(bytes, "byte")));
-    }
-    text
-}
-
-/// The limiters of the name that follow a policy.
-fn of_policies(policies: &[StoredPolicy]) -> String {
-    let mut text = String::new();
-    for StoredPolicy { policy, available, .. } in policies {
-        line(&mut text, "policy", &format!("{policy}: {available} left"));
     }
     text
 }
@@ -92,24 +79,21 @@ pub fn line(text: &mut String, label: &str, value: &str) {
     let _ = writeln!(text, "  {label:<10} {value}");
 }
 
-fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) {
-    let stored = budget.budget();
+fn shown_budget(text: &mut String, budget: &BudgetView, out: &Out) {
+    let (stored, inspection) = (budget.budget(), &budget.inspection);
     if let Some(id) = &budget.client_id {
         let _ = writeln!(text, "  {}", out.paint(Tone::Strong, format!("client {}", name(id))));
     }
-    let value = match &stored.value {
-        StoredKey::Present { content, .. } if stored.number().is_none() => {
-            let content: String = content.chars().take(60).collect();
-            out.paint(Tone::Bad, format!("{:?} is not an integer", name(&content)))
+    let value = match stored.value.content() {
+        Some(content) if stored.number().is_none() => {
+            out.paint(Tone::Bad, format!("{} is not an integer", excerpt(content)))
         }
-        StoredKey::Present { content, .. } => content.clone(),
-        _ => String::new(),
+        content => content.cloned().unwrap_or_default(),
     };
     line(text, "value", &joined(&value, &lifetime(&stored.value)));
     let length = stored.log.content().map_or(String::new(), |log| entries(log.len));
     line(text, "log", &joined(&length, &lifetime(&stored.log)));
-    let Ok(Some(rate)) = view.rate() else { return };
-    let inspection = &budget.inspection;
+    let Some((rate, _)) = inspection.in_force() else { return };
     if let Some(available) = inspection.available() {
         line(text, "available", &format!("{available} of {}", rate.permits()));
     }
@@ -187,7 +171,7 @@ fn ages(text: &mut String, live: &[&LogEntry], now_ms: i64, rate: Rate, out: &Ou
     if live.is_empty() {
         return;
     }
-    let interval = interval_ms(rate);
+    let interval = in_ms(rate.interval());
     let step = interval.div_ceil(ROWS).max(1);
     let mut rows = vec![0u64; usize::try_from(interval.div_ceil(step)).unwrap_or(1)];
     let mut ahead = 0u64;

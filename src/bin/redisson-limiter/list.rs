@@ -1,6 +1,5 @@
 //! `list`: the limiters on the servers, with their rates.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use redisson_rate_limiter::admin::StoredPolicy;
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use crate::Session;
 use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{look_at, policies_of, walk, with_each};
+use crate::found::{Traces, View, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{count, quoted};
@@ -18,24 +17,20 @@ use crate::text::{count, quoted};
 struct ListRow {
     name: String,
     /// The rate, or why it cannot be read; `None` if the limiter is gone and has left a value or a log
-    /// behind.
+    /// behind, or if there are only policies.
     rate: Result<Option<Rate>, String>,
     /// The number of clients that have a budget of their own.
     clients: usize,
-    /// The limiters of the name that follow a policy.
     policies: Vec<StoredPolicy>,
-    /// There is one of these, and none of Redisson's.
     has_policies_only: bool,
 }
 
 pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
     let found = walk(session, None, &args.scan).await?;
-    let (limiters, with_policies) = (found.limiters.into_iter().collect(), &found.with_policies);
-    let rows =
-        with_each(limiters, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
-            row_of(client, name, clients.len(), with_policies).await
-        });
+    let rows = with_each(found.limiters, out, "looking", async |(name, traces)| {
+        row_of(client, name, traces).await
+    });
     let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
@@ -46,23 +41,24 @@ pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure
 async fn row_of(
     client: &Client,
     name: String,
-    clients: usize,
-    with_policies: &BTreeSet<String>,
+    mut traces: Traces,
 ) -> Result<Option<ListRow>, Failure> {
-    let limiter = match client.limiter(&name) {
-        Ok(limiter) => limiter,
-        // This happens on a cluster; doctor explains it.
-        Err(error) => {
-            let (rate, policies) = (Err(error.to_string()), Vec::new());
-            return Ok(Some(ListRow { name, rate, clients, policies, has_policies_only: false }));
+    // Their number suffices.
+    let clients = std::mem::take(&mut traces.clients).len();
+    let (name, rate, policies, is_missing) = match View::found(client, &name, &traces, 0).await {
+        Ok(Some(view)) => {
+            (view.name().to_owned(), view.rate(), view.policies.clone(), view.is_missing())
         }
+        Ok(None) => return Ok(None),
+        // A name that no client can use on a cluster; doctor explains it.
+        Err(failure) if failure.exit() == Exit::Usage => {
+            (name, Err(failure.to_string()), Vec::new(), false)
+        }
+        Err(failure) => return Err(failure),
     };
-    let Some(view) = look_at(client, limiter, &BTreeSet::new(), 0).await? else { return Ok(None) };
-    let policies = policies_of(client, &name, with_policies).await?;
-    let has_policies_only = view.is_missing() && clients == 0 && with_policies.contains(&name);
-    let (name, rate) = (view.name().to_owned(), view.rate());
+    let has_policies_only = is_missing && clients == 0;
     let row = ListRow { name, rate, clients, policies, has_policies_only };
-    // Between the walk and the look, the key of its policy may have expired.
+    // All of its keys may have expired between the walk and the look.
     Ok((!row.has_policies_only || !row.policies.is_empty()).then_some(row))
 }
 

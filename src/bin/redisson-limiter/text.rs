@@ -38,6 +38,11 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
+/// The beginning of what a key holds, in quotes.
+pub fn excerpt(content: &str) -> String {
+    format!("{:?}", name(&content.chars().take(60).collect::<String>()))
+}
+
 /// A time with two or three digits: `350 ms`, `1.2 s`, `17 h`.
 pub fn duration(time: Duration) -> String {
     let ms = time.as_millis();
@@ -59,13 +64,17 @@ fn unit_of(ms: u128) -> (u128, &'static str) {
     }
 }
 
+pub fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Like [`duration`], but rounded up: what must wait for this time is possible after it.
 pub fn duration_rounded_up(time: Duration) -> String {
     let ms = time.as_millis();
     let (unit, _) = unit_of(ms);
     let step = if ms / unit < 10 { (unit / 10).max(1) } else { unit };
-    let ms = u64::try_from(ms.div_ceil(step).saturating_mul(step)).unwrap_or(u64::MAX);
-    duration(Duration::from_millis(ms))
+    let ms = ms.div_ceil(step).saturating_mul(step);
+    duration(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
 }
 
 /// `1 permit`, `2 permits`.

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Session;
 use crate::args::TopArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, look_at, policies_of, walk, with_each};
+use crate::found::{View, walk, with_each};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
 use crate::text::{bar, quoted};
@@ -34,9 +33,13 @@ pub async fn run(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure>
     let Session { client, out, .. } = session;
     let found = walk(session, None, &args.scan).await?;
     let total = found.limiters.len();
-    let (limiters, with_policies) = (found.limiters.into_iter().collect(), &found.with_policies);
-    let rows = with_each(limiters, out, "looking", async |(name, clients)| {
-        rows_of(client, &name, &clients, with_policies).await
+    let rows = with_each(found.limiters, out, "looking", async |(name, traces)| {
+        match View::found(client, &name, &traces, ENTRIES).await {
+            Ok(view) => Ok(view.iter().flat_map(rows_of).collect()),
+            // A name that no client can use on a cluster; doctor explains it.
+            Err(failure) if failure.exit() == Exit::Usage => Ok(Vec::new()),
+            Err(failure) => Err(failure),
+        }
     });
     let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
@@ -59,19 +62,19 @@ impl TopRow {
 }
 
 /// A row for each budget, and for each policy of the name.
-async fn rows_of(
-    client: &Client,
-    name: &str,
-    clients: &BTreeSet<String>,
-    with_policies: &BTreeSet<String>,
-) -> Result<Vec<TopRow>, Failure> {
-    // A name that no client can use on a cluster; doctor explains it.
-    let Ok(limiter) = client.limiter(name) else { return Ok(Vec::new()) };
-    let Some(view) = look_at(client, limiter, clients, ENTRIES).await? else {
-        return Ok(Vec::new());
-    };
-    let policies = policies_of(client, name, with_policies).await?;
-    let policies = policies.into_iter().map(|it| TopRow {
+fn rows_of(view: &View) -> Vec<TopRow> {
+    let budgets = view.budgets.iter().filter_map(|budget| {
+        let sample = Sample::of(&budget.inspection, Duration::MAX)?;
+        Some(TopRow {
+            name: view.name().to_owned(),
+            client_id: budget.client_id.clone(),
+            rate: sample.rate.to_string(),
+            free: sample.free,
+            permits: sample.rate.permits(),
+            granted_per_second: Some(sample.granted_per_second),
+        })
+    });
+    let policies = view.policies.iter().map(|it| TopRow {
         name: view.name().to_owned(),
         client_id: None,
         rate: it.policy.to_string(),
@@ -79,19 +82,7 @@ async fn rows_of(
         permits: it.limit,
         granted_per_second: None,
     });
-    let row = |budget: &BudgetView| {
-        let Sample { free, rate, granted_per_second, .. } =
-            Sample::of(&budget.inspection, Duration::MAX)?;
-        Some(TopRow {
-            name: view.name().to_owned(),
-            client_id: budget.client_id.clone(),
-            rate: view.rate().ok()??.to_string(),
-            free,
-            permits: rate,
-            granted_per_second: Some(granted_per_second),
-        })
-    };
-    Ok(view.views.iter().filter_map(row).chain(policies).collect())
+    budgets.chain(policies).collect()
 }
 
 fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
@@ -123,19 +114,17 @@ fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
     text
 }
 
-fn as_json(rows: &[TopRow], total: usize) -> serde_json::Value {
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            json!({
-                "limiter": row.name,
-                "client_id": row.client_id,
-                "rate": row.rate,
-                "granted_per_second": row.granted_per_second,
-                "available": row.free,
-                "permits": row.permits,
-            })
+fn as_json(rows: &[TopRow], total: usize) -> Value {
+    let row = |row: &TopRow| {
+        json!({
+            "limiter": row.name,
+            "client_id": row.client_id,
+            "rate": row.rate,
+            "granted_per_second": row.granted_per_second,
+            "available": row.free,
+            "permits": row.permits,
         })
-        .collect();
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
     json!({ "schema": SCHEMA, "found": total, "limiters": rows })
 }
