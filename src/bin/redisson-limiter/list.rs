@@ -1,7 +1,5 @@
 //! `list`: the limiters on the servers, with their rates.
 
-use std::fmt::Write;
-
 use redisson_rate_limiter::admin::StoredPolicy;
 use redisson_rate_limiter::{Client, Rate};
 use serde_json::{Value, json};
@@ -12,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::found::{Traces, View, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
-use crate::text::{count, quoted};
+use crate::text::{count, quoted, table};
 
 struct ListRow {
     name: String,
@@ -63,29 +61,22 @@ async fn row_of(
 }
 
 fn shown(rows: &[ListRow], out: &Out) -> String {
-    let mut text = String::new();
-    let names = rows.iter().map(|row| quoted(&row.name).chars().count());
-    let width = names.max().unwrap_or(0).clamp(7, 60);
-    if !rows.is_empty() {
-        let _ =
-            writeln!(text, "{}", out.paint(Tone::Quiet, format!("{:<width$}  rate", "limiter")));
-    }
+    let mut lines = Vec::new();
     for row in rows {
         let rate = match &row.rate {
             Ok(Some(rate)) => rate.to_string(),
             Ok(None) => out.paint(Tone::Doubtful, "no limiter any more: see doctor"),
             Err(_) => out.paint(Tone::Bad, "cannot be read: see doctor"),
         };
-        let name = quoted(&row.name);
-        if !row.has_policies_only {
-            let _ = writeln!(text, "{name:<width$}  {rate}");
-        }
-        for StoredPolicy { policy, .. } in &row.policies {
-            let _ = writeln!(text, "{name:<width$}  {policy}");
-        }
+        let rate = Some(rate).filter(|_| !row.has_policies_only);
+        let rates = rate.into_iter().chain(row.policies.iter().map(|it| it.policy.to_string()));
+        lines.extend(rates.map(|rate| [quoted(&row.name), rate]));
     }
-    let _ = writeln!(text, "{} with a value or a log", count(rows.len() as u64, "limiter"));
-    text
+    let table = match lines.as_slice() {
+        [] => String::new(),
+        lines => table(["limiter", "rate"], lines, out),
+    };
+    format!("{table}{} with a value or a log\n", count(rows.len() as u64, "limiter"))
 }
 
 fn as_json(rows: &[ListRow]) -> Value {

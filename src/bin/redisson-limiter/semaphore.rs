@@ -1,6 +1,5 @@
 //! Semaphores: what `inspect` and `top` show of them, and what `doctor` finds.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::Client;
@@ -12,10 +11,11 @@ use crate::args::{InspectArgs, TopArgs};
 use crate::exit::{Exit, Failure};
 use crate::findings::{Finding, FindingKind, of_another_type};
 use crate::found::with_each;
-use crate::inspect::{joined, lifetime, line};
+use crate::inspect::{key, lifetime, line};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
-use crate::text::{bar, count, duration, excerpt, quoted};
+use crate::text::{count, duration, excerpt, quoted, table};
+use crate::top::percent;
 
 /// The most permits that are looked at. Redisson's counting calls fail with fewer.
 const PERMITS: u64 = 10_000;
@@ -54,13 +54,13 @@ fn shown(title: &str, semaphore: &StoredSemaphore, out: &Out) -> String {
         }
         (_, free) => free.map_or(String::new(), |free| format!("{free} free")),
     };
-    line(&mut text, "value", &joined(&value, &lifetime(&semaphore.value)));
+    line(&mut text, "value", &key(&value, &semaphore.value));
     let expired = match semaphore.expired() {
         0 => String::new(),
         expired => format!(" ({expired} expired)"),
     };
     let number = format!("{}{expired}", count(semaphore.out(), "permit"));
-    line(&mut text, "out", &joined(&number, &lifetime(&semaphore.out)));
+    line(&mut text, "out", &key(&number, &semaphore.out));
     if let Some(total) = semaphore.total().filter(|_| semaphore.out.exists()) {
         line(&mut text, "total", &count(u64::try_from(total).unwrap_or(0), "permit"));
     }
@@ -118,49 +118,43 @@ pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure>
         Ok((name.as_str(), read(client, name, PERMITS).await?))
     });
     let mut rows = rows.await?;
-    rows.sort_by(|(_, a), (_, b)| used(b).total_cmp(&used(a)));
+    let part = |row: &StoredSemaphore| {
+        let (held, total) = used(row);
+        held as f64 / total as f64
+    };
+    rows.sort_by(|(_, a), (_, b)| part(b).total_cmp(&part(a)));
     rows.truncate(args.limit);
     let listed = || {
         let rows: Vec<_> = rows.iter().map(|(name, row)| as_json(name, row)).collect();
         json!({ "schema": SCHEMA, "semaphores": rows })
     };
-    out.show(args.json, listed, || table(&rows, out))?;
+    out.show(args.json, listed, || table_of(&rows, out))?;
     Ok(Exit::Done)
 }
 
-/// The part of the permits that is out.
-fn used(semaphore: &StoredSemaphore) -> f64 {
-    let total = semaphore.total().unwrap_or(0).max(1);
-    (semaphore.out() - semaphore.expired()) as f64 / total as f64
+/// The permits that are out, and all of them. Those whose lease has ended are free for whoever comes next.
+fn used(semaphore: &StoredSemaphore) -> (u64, u64) {
+    let total = semaphore.total().unwrap_or(0).max(1).unsigned_abs();
+    (semaphore.out() - semaphore.expired(), total)
 }
 
-fn table(rows: &[(&str, StoredSemaphore)], out: &Out) -> String {
-    let names = rows.iter().map(|(name, _)| quoted(name).chars().count());
-    let names = names.max().unwrap_or(0).clamp(9, 40);
-    let heading = format!(
-        "{:<names$}  {:>7}  {:>7}  {:>7}  {:<16}  in use",
-        "semaphore", "free", "out", "all", "first lease"
-    );
-    let mut text = out.paint(Tone::Quiet, heading);
-    text.push('\n');
-    for (name, row) in rows {
+fn table_of(rows: &[(&str, StoredSemaphore)], out: &Out) -> String {
+    let line = |(name, row): &(&str, StoredSemaphore)| {
         let number = |number: Option<i64>| number.map_or("-".to_owned(), |it| it.to_string());
-        // Those whose lease has ended are free for whoever comes next.
-        let free = row.free().map(|free| free.saturating_add_unsigned(row.expired()));
-        let held = row.out() - row.expired();
+        let (held, total) = used(row);
         let first = row.permits().iter().find(|permit| permit.ends_ms > row.now_ms as f64);
-        let line = format!(
-            "{:<names$}  {:>7}  {held:>7}  {:>7}  {:<16}  {:>3.0} % {}",
+        [
             quoted(name),
-            number(free),
+            number(row.free().map(|free| free.saturating_add_unsigned(row.expired()))),
+            held.to_string(),
             number(row.total()),
             first.map_or("-".to_owned(), |permit| end(permit, row.now_ms)),
-            used(row) * 100.0,
-            out.paint(Tone::Good, bar(held, row.total().unwrap_or(0).max(1).unsigned_abs(), 20)),
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+            percent(held, total, out),
+        ]
+    };
+    let lines: Vec<_> = rows.iter().map(line).collect();
+    let headings = ["semaphore", "   free", "    out", "    all", "first lease     ", "in use"];
+    table(headings, &lines, out)
 }
 
 /// Looks for all problems of a semaphore that should have so many permits. Changes nothing.

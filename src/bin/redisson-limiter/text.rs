@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::out::{Out, Tone};
+
 /// Whether a terminal just shows a character. Control characters do something instead, and some others are
 /// invisible or reorder their neighbours.
 pub fn is_harmless(character: char) -> bool {
@@ -84,6 +86,29 @@ pub fn count(number: u64, one: &str) -> String {
         _ if one.ends_with('y') => format!("{number} {}ies", &one[..one.len() - 1]),
         _ => format!("{number} {one}s"),
     }
+}
+
+/// A table with columns as wide as what is in them, up to 40 characters, but for the last. A heading that begins with a
+/// space is one of numbers.
+pub fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]], out: &Out) -> String {
+    let line = |cells: [&str; N]| {
+        let mut line = String::new();
+        for (at, cell) in cells.into_iter().enumerate() {
+            let widest = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+            let width = widest.min(40).max(headings[at].len());
+            line += &match headings[at].starts_with(' ') {
+                true => format!("{cell:>width$}  "),
+                false => format!("{cell:<width$}  "),
+            };
+        }
+        line.trim_end().to_owned()
+    };
+    let mut text = out.paint(Tone::Quiet, line(headings)) + "\n";
+    for row in rows {
+        text += &line(row.each_ref().map(String::as_str));
+        text.push('\n');
+    }
+    text
 }
 
 /// A bar of up to `width` characters.

@@ -1,7 +1,6 @@
 //! `top`: the busiest limiters on the servers.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::found::{View, walk, with_each};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
-use crate::text::{bar, quoted};
+use crate::text::{bar, quoted, table};
 use crate::watch::Sample;
 
 /// The most log entries that are read; more would tell little more.
@@ -86,32 +85,26 @@ fn rows_of(view: &View) -> Vec<TopRow> {
 }
 
 fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
-    let title = |row: &TopRow| match &row.client_id {
-        Some(id) => {
-            format!("{} ({})", quoted(&row.name), quoted(&id.chars().take(8).collect::<String>()))
-        }
-        None => quoted(&row.name),
+    let line = |row: &TopRow| {
+        let id = row.client_id.as_ref().map(|id| quoted(&id.chars().take(8).collect::<String>()));
+        [
+            quoted(&row.name) + &id.map_or(String::new(), |id| format!(" ({id})")),
+            row.rate.clone(),
+            row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+            percent(row.used(), row.permits, out),
+        ]
     };
-    let names = rows.iter().map(|row| title(row).chars().count()).max().unwrap_or(0).clamp(7, 40);
-    let rates = rows.iter().map(|row| row.rate.chars().count()).max().unwrap_or(0).max(4);
-    let heading = format!("{:<names$}  {:<rates$}  {:>10}  in use", "limiter", "rate", "granted/s");
-    let mut text = out.paint(Tone::Quiet, heading);
-    text.push('\n');
-    for row in rows {
-        let percent = (row.used_part() * 100.0).round();
-        let granted = row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
-        let line = format!(
-            "{:<names$}  {:<rates$}  {granted:>10}  {percent:>3} % {}",
-            title(row),
-            row.rate,
-            out.paint(Tone::Good, bar(row.used(), row.permits, 20)),
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
+    let lines: Vec<_> = rows.iter().map(line).collect();
+    let table = table(["limiter", "rate", " granted/s", "in use"], &lines, out);
     // A limiter in the mode PER_CLIENT has a row for each client.
     let limiters: BTreeSet<&str> = rows.iter().map(|row| &*row.name).collect();
-    let _ = writeln!(text, "{} of {total} limiters with a value or a log", limiters.len());
-    text
+    format!("{table}{} of {total} limiters with a value or a log\n", limiters.len())
+}
+
+/// A part as a number and as a bar.
+pub fn percent(part: u64, whole: u64, out: &Out) -> String {
+    let percent = part as f64 * 100.0 / whole.max(1) as f64;
+    format!("{percent:>3.0} % {}", out.paint(Tone::Good, bar(part, whole, 20)))
 }
 
 fn as_json(rows: &[TopRow], total: usize) -> Value {
