@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use redisson_rate_limiter::admin::{Budget, ClientBudget, LogEntry, Repair, StoredKey, Writer};
 use redisson_rate_limiter::{Error, ErrorKind, Rate};
 
@@ -11,71 +12,66 @@ use crate::exit::{Exit, Failure};
 use crate::found::{BudgetView, View, expires_in, has_keys};
 use crate::text::{count, duration, excerpt, name, quoted};
 
-/// The kinds of problems: the word that scripts read, the cause and the consequences.
-macro_rules! kinds {
-    ($($kind:ident, $word:literal: $why:literal;)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum FindingKind {
-            $($kind,)*
-        }
-
-        impl FindingKind {
-            pub fn word(self) -> &'static str {
-                match self {
-                    $(FindingKind::$kind => $word,)*
-                }
-            }
-
-            pub fn why(self) -> &'static str {
-                match self {
-                    $(FindingKind::$kind => $why,)*
-                }
-            }
-        }
-    };
+/// The kinds of problems. Scripts read their names, and people what is written at each: the cause and the consequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FindingKind {
+    /// a client whose clock was wrong, or something else, wrote them; their permits are denied to everybody until then.
+    /// No lease, reservation or pause of a clock is dated so far ahead
+    DatedAhead,
+    /// an eviction, a lost answer that was counted twice, a changed rate, or permits that Redisson's release gave back;
+    /// a limiter that is used heals by itself, one of Redisson alone may not
+    Drift,
+    /// Redisson's availablePermits and tryAcquire may write a value without a time to live; it outlives its limiter,
+    /// and counts again for the next one of that name
+    Endless,
+    /// a Redisson before 3.17.0, or something else, writes to this log; calls that read such an entry fail until it has
+    /// expired
+    Foreign,
+    /// Redisson cannot read such an end: its waiting calls fail, those of 3.17.0 to 3.23.3 take permits that do not
+    /// exist, and permits with a negative end never come back
+    LeaseEnds,
+    /// if their holder has died, they are lost for ever; Redisson's acquire without a lease time takes such
+    NoLease,
+    /// the value was renamed, evicted or has expired without the permits that are out; the next one that Redisson takes
+    /// back begins a semaphore with a wrong total
+    NoValue,
+    /// the hash was deleted, renamed or has expired, and value and log were left behind; a new limiter of that name
+    /// would go on with them
+    Orphaned,
+    /// Redisson takes back all of them at once when it counts or renews, which fails from 8,000 on
+    Overdue,
+    /// released more often than acquired, lost with a holder without a lease, or taken by an RSemaphore of the same
+    /// name
+    Permits,
+    /// limiters of different rules have this name; none knows of the others, and each grants by itself
+    Policies,
+    /// the log may end before its entries expire, and the rate is exceeded then
+    ShortKeepAlive,
+    /// clients date their grants by their machines' clocks; one that is ahead lets the permits of others come back too
+    /// early
+    Skew,
+    /// the keys of this name are in different slots: no call can succeed
+    Slots,
+    /// one key will end before the other, and permits are lost, or there are too many
+    TimesToLive,
+    /// every call fails
+    Unreadable,
+    /// each client of the mode PER_CLIENT has keys of its own, which it leaves behind when it ends; with all permits
+    /// available they say nothing
+    UnusedClients,
+    /// something else uses the name of this key; every call fails
+    WrongType,
 }
 
-kinds! {
-    DatedAhead, "dated-ahead":
-        "a client whose clock was wrong, or something else, wrote them; their permits are denied to everybody until \
-        then. No lease, reservation or pause of a clock is dated so far ahead";
-    Drift, "drift":
-        "an eviction, a lost answer that was counted twice, a changed rate, or permits that Redisson's release gave \
-        back; a limiter that is used heals by itself, one of Redisson alone may not";
-    Endless, "endless":
-        "Redisson's availablePermits and tryAcquire may write a value without a time to live; it outlives its \
-        limiter, and counts again for the next one of that name";
-    Foreign, "foreign":
-        "a Redisson before 3.17.0, or something else, writes to this log; calls that read such an entry fail until \
-        it has expired";
-    LeaseEnds, "lease-ends":
-        "Redisson cannot read such an end: its waiting calls fail, those of 3.17.0 to 3.23.3 take permits that do \
-        not exist, and permits with a negative end never come back";
-    NoLease, "no-lease":
-        "if their holder has died, they are lost for ever; Redisson's acquire without a lease time takes such";
-    NoValue, "no-value":
-        "the value was renamed, evicted or has expired without the permits that are out; the next one that Redisson \
-        takes back begins a semaphore with a wrong total";
-    Orphaned, "orphaned":
-        "the hash was deleted, renamed or has expired, and value and log were left behind; a new limiter of that \
-        name would go on with them";
-    Overdue, "overdue": "Redisson takes back all of them at once when it counts or renews, which fails from 8,000 on";
-    Permits, "permits":
-        "released more often than acquired, lost with a holder without a lease, or taken by an RSemaphore of the \
-        same name";
-    Policies, "policies":
-        "limiters of different rules have this name; none knows of the others, and each grants by itself";
-    ShortKeepAlive, "short-keep-alive": "the log may end before its entries expire, and the rate is exceeded then";
-    Skew, "skew":
-        "clients date their grants by their machines' clocks; one that is ahead lets the permits of others come back \
-        too early";
-    Slots, "slots": "the keys of this name are in different slots: no call can succeed";
-    TimesToLive, "times-to-live": "one key will end before the other, and permits are lost, or there are too many";
-    Unreadable, "unreadable": "every call fails";
-    UnusedClients, "unused-clients":
-        "each client of the mode PER_CLIENT has keys of its own, which it leaves behind when it ends; with all \
-        permits available they say nothing";
-    WrongType, "wrong-type": "something else uses the name of this key; every call fails";
+impl FindingKind {
+    pub fn word(self) -> String {
+        self.to_possible_value().map_or(String::new(), |kind| kind.get_name().to_owned())
+    }
+
+    pub fn why(self) -> String {
+        let why = self.to_possible_value().and_then(|kind| Some(kind.get_help()?.to_string()));
+        why.unwrap_or_default()
+    }
 }
 
 /// A problem that was found.
