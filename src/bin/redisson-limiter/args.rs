@@ -3,23 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use redisson_rate_limiter::Rate;
 
-use crate::out::Color;
+use crate::exit::EXIT_CODES;
 use crate::text::parse_duration;
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done, granted, or nothing found
-  1  the answer is no: denied, something found, refused
-  2  wrong arguments, or a question that was not answered with yes
-  3  no limiter of that name
-  4  the server cannot be reached, or does not answer
-  5  the server refuses the credentials, the command or the TLS handshake
-  6  what is stored cannot be read
-  7  anything else";
 
 /// clap's own usage leaves out `--all`, and shows the URL as required if the environment has it.
 const DOCTOR_USAGE: &str = "\
@@ -32,10 +21,10 @@ redisson-limiter doctor [OPTIONS] <NAME>...
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// When to use colours; with auto, NO_COLOR turns them off
+    /// When to use colours; auto is on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     #[arg(help_heading = None::<&str>)]
-    pub color: Color,
+    pub color: ColorChoice,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -49,7 +38,7 @@ pub struct Common {
     #[arg(long, env = "REDISSON_LIMITER_URL")]
     pub url: Vec<String>,
     /// The URLs name a master and its replicas, without sentinels
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["address_map", "redisson_yaml", "sentinel_user"])]
     pub replicated: bool,
     /// The Java side's configuration file, instead of a URL
     #[arg(long, env = "REDISSON_LIMITER_REDISSON_YAML", value_name = "FILE")]
@@ -61,11 +50,11 @@ pub struct Common {
     #[arg(long, env = "REDISSON_LIMITER_PASSWORD_FILE", value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The user for the sentinels; their password is REDISSON_LIMITER_SENTINEL_PASSWORD
-    #[arg(long, env = "REDISSON_LIMITER_SENTINEL_USER")]
+    #[arg(long, env = "REDISSON_LIMITER_SENTINEL_USER", conflicts_with = "redisson_yaml")]
     pub sentinel_user: Option<String>,
     /// How to reach a server that announces another address, as announced=reachable
-    #[arg(long, value_name = "PAIR")]
-    pub address_map: Vec<String>,
+    #[arg(long, value_parser = parse_pair, value_name = "PAIR", conflicts_with = "redisson_yaml")]
+    pub address_map: Vec<(String, String)>,
     /// The database number
     #[arg(long, env = "REDISSON_LIMITER_DATABASE")]
     pub database: Option<u32>,
@@ -243,15 +232,10 @@ pub struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// The limiter
-    pub name: String,
-    /// For example "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
-    pub rate: Rate,
-    /// Forget the usage, so that all permits are available; otherwise the last interval's usage counts
-    #[arg(long, conflicts_with = "if_absent")]
-    pub reset_usage: bool,
+    #[command(flatten)]
+    pub update: UpdateArgs,
     /// Only if there is no limiter of that name
-    #[arg(long)]
+    #[arg(long, conflicts_with = "reset_usage")]
     pub if_absent: bool,
 }
 
@@ -259,9 +243,9 @@ pub struct SetArgs {
 pub struct UpdateArgs {
     /// The limiter
     pub name: String,
-    /// For example "100/s"
+    /// For example "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
     pub rate: Rate,
-    /// Forget the usage; otherwise the last interval's usage counts
+    /// Forget the usage, so that all permits are available; otherwise the last interval's usage counts
     #[arg(long)]
     pub reset_usage: bool,
 }
@@ -318,4 +302,9 @@ pub struct ReplayArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), &'static str> {
+    let (announced, reachable) = text.split_once('=').ok_or("must be like announced=reachable")?;
+    Ok((announced.to_owned(), reachable.to_owned()))
 }

@@ -15,19 +15,36 @@ const URL: &str = "redis://127.0.0.1:6379";
 
 /// Connects, with one attempt.
 pub async fn connect(common: &Common, out: &Out) -> Result<Client, Failure> {
-    if common.password_file.is_some() && std::env::var_os(PASSWORD).is_some() {
-        out.complain(&format!("{PASSWORD} is ignored, because there is a --password-file"));
+    // Not an error, because the environment may be meant for other servers too.
+    let ignore = |variable: &str, why: &str| {
+        if std::env::var_os(variable).is_some() {
+            out.complain(&format!("{variable} is ignored, because {why}"));
+        }
+    };
+    if common.password_file.is_some() {
+        ignore(PASSWORD, "there is a --password-file");
     }
     let builder = builder(common)?;
     if let Some(path) = &common.redisson_yaml {
-        only_the_file(common, out)?;
+        if !common.url.is_empty() {
+            return Err(Failure::Usage(
+                "--url (REDISSON_LIMITER_URL) and --redisson-yaml (REDISSON_LIMITER_REDISSON_YAML) both say \
+                 which servers: leave one out"
+                    .to_owned(),
+            ));
+        }
+        ignore(SENTINEL_PASSWORD, "no --url names sentinels");
         let file = builder.redisson_yaml(path)?;
         for ignored in file.ignored() {
             out.complain(&format!("{}: ignored: {ignored}", path.display()));
         }
         return Ok(file.connect().await?);
     }
-    Ok(builder.connect(topology(common, out)?).await?)
+    let topology = topology(common)?;
+    if !matches!(topology, Topology::Sentinel(_)) {
+        ignore(SENTINEL_PASSWORD, "no --url names sentinels");
+    }
+    Ok(builder.connect(topology).await?)
 }
 
 /// Hints where a limiter may be that was not found under this name.
@@ -41,37 +58,6 @@ pub fn other_names(name: &str, common: &Common) -> String {
              `redisson-limiter list` shows all limiters in use",
             format!("{prefix}{name}")
         ),
-    }
-}
-
-/// Refuses arguments that name servers or sentinel logins next to the file.
-fn only_the_file(common: &Common, out: &Out) -> Result<(), Failure> {
-    if !common.url.is_empty() {
-        return Err(Failure::Usage(
-            "--url (REDISSON_LIMITER_URL) and --redisson-yaml (REDISSON_LIMITER_REDISSON_YAML) both say \
-             which servers: leave one out"
-                .to_owned(),
-        ));
-    }
-    for (option, is_given) in [
-        ("--replicated", common.replicated),
-        ("--address-map", !common.address_map.is_empty()),
-        ("--sentinel-user", common.sentinel_user.is_some()),
-    ] {
-        if is_given {
-            return Err(Failure::Usage(format!(
-                "{option} goes with --url: the file of --redisson-yaml has a setting of its own for it"
-            )));
-        }
-    }
-    ignore_sentinel_password(out);
-    Ok(())
-}
-
-/// The variable is not an error, because the environment may be meant for other servers too.
-fn ignore_sentinel_password(out: &Out) {
-    if std::env::var_os(SENTINEL_PASSWORD).is_some() {
-        out.complain(&format!("{SENTINEL_PASSWORD} is ignored, because no --url names sentinels"));
     }
 }
 
@@ -95,12 +81,9 @@ fn builder(common: &Common) -> Result<ClientBuilder, Failure> {
     if let Some(database) = common.database {
         builder = builder.database(database);
     }
-    for pair in &common.address_map {
-        let pair = pair.split_once('=').ok_or_else(|| {
-            Failure::Usage("--address-map is like announced=reachable".to_owned())
-        })?;
-        builder = builder.address_map([pair])?;
-    }
+    let pairs = common.address_map.iter();
+    builder =
+        builder.address_map(pairs.map(|(announced, reachable)| (&**announced, &**reachable)))?;
     Ok(match tls(common)? {
         Some(tls) => builder.tls(tls),
         None => builder,
@@ -131,32 +114,33 @@ fn tls(common: &Common) -> Result<Option<Tls>, Failure> {
     Ok(is_set.then_some(tls))
 }
 
-fn topology(common: &Common, out: &Out) -> Result<Topology, Failure> {
-    let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+fn topology(common: &Common) -> Result<Topology, Failure> {
+    let usage = |text: &str| Failure::Usage(text.to_owned());
     let topology = match common.url.as_slice() {
         urls if common.replicated => Replicated::new(urls.iter().map(String::as_str))?.into(),
         [] => Topology::try_from(URL)?,
         [url] => Topology::try_from(url.as_str())?,
-        _ => return usage("more than one --url needs --replicated"),
+        _ => return Err(usage("more than one --url needs --replicated")),
     };
     let is_announced = matches!(topology, Topology::Cluster(_) | Topology::Sentinel(_));
     if !is_announced && !common.address_map.is_empty() {
-        return usage("--address-map is for clusters and sentinels");
+        return Err(usage("--address-map is for clusters and sentinels"));
     }
-    if let Topology::Sentinel(mut sentinels) = topology {
-        if let Some(user) = &common.sentinel_user {
-            sentinels = sentinels.user(user);
+    match (topology, &common.sentinel_user) {
+        (Topology::Sentinel(mut sentinels), user) => {
+            if let Some(user) = user {
+                sentinels = sentinels.user(user);
+            }
+            if let Ok(password) = std::env::var(SENTINEL_PASSWORD) {
+                sentinels = sentinels.password(password);
+            }
+            Ok(sentinels.into())
         }
-        if let Ok(password) = std::env::var(SENTINEL_PASSWORD) {
-            sentinels = sentinels.password(password);
+        (_, Some(_)) => {
+            Err(usage("--sentinel-user (REDISSON_LIMITER_SENTINEL_USER) is for sentinels"))
         }
-        return Ok(sentinels.into());
+        (topology, None) => Ok(topology),
     }
-    if common.sentinel_user.is_some() {
-        return usage("--sentinel-user (REDISSON_LIMITER_SENTINEL_USER) is for sentinels");
-    }
-    ignore_sentinel_password(out);
-    Ok(topology)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

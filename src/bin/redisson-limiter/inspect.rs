@@ -5,51 +5,48 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::Rate;
-use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
+use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
 
 use crate::Session;
 use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, View, clients_of, interval_ms};
+use crate::found::{BudgetView, View, has_keys};
 use crate::json;
 use crate::out::{Out, Tone};
-use crate::text::{bar, count, duration, name, quoted};
+use crate::text::{bar, count, duration, excerpt, in_ms, name, quoted};
 
 /// The rows in the chart of ages.
 const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
 pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
-    let Session { client, common, out } = session;
-    let limiter = client.limiter(&args.name)?;
-    let (clients, note) = clients_of(session, &limiter, &args.scan).await?;
-    let mut view = View::of(limiter, &clients, args.entries).await?;
+    let Session { common, out, .. } = session;
+    let mut view = View::named(session, &args.name, args.entries, &args.scan).await?;
     if let Some(id) = &common.client_id {
-        view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
-    }
-    let policies = client.policies_of(&args.name).await?;
-    let policies = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
-    if view.is_missing() && policies.is_empty() {
-        return Err(Failure::NoLimiter(args.name.clone()));
+        view.budgets.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
     }
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
-    let note = note.as_deref();
-    let document = || json::limiter(&view, note, memory, &policies);
-    let text = || match view.is_missing() {
-        true => format!("{}\n{}", quoted(view.name()), of_policies(&policies)),
-        false => shown(&view, note, memory, out) + &of_policies(&policies),
-    };
-    out.show(args.json, document, text)?;
+    out.show(args.json, || json::limiter(&view, memory), || shown(&view, memory, out))?;
     Ok(match view.rate() {
-        Ok(Some(_)) => Exit::Done,
-        Ok(None) if view.is_missing() => Exit::Done,
-        Ok(None) => Exit::NoLimiter,
+        Ok(None) if !view.is_missing() => Exit::NoLimiter,
+        Ok(_) => Exit::Done,
         Err(_) => Exit::Damaged,
     })
 }
 
-fn shown(view: &View, note: Option<&str>, memory: Option<u64>, out: &Out) -> String {
+fn shown(view: &View, memory: Option<u64>, out: &Out) -> String {
+    let mut text = match view.is_missing() {
+        true => format!("{}\n", quoted(view.name())),
+        false => shown_limiter(view, memory, out),
+    };
+    for policy in &view.policies {
+        line(&mut text, "policy", &format!("{}: {} left", policy.policy, policy.available));
+    }
+    text
+}
+
+fn shown_limiter(view: &View, memory: Option<u64>, out: &Out) -> String {
     let mut text = String::new();
     let title = out.paint(Tone::Strong, quoted(view.name()));
     let rate = match view.rate() {
@@ -58,58 +55,52 @@ fn shown(view: &View, note: Option<&str>, memory: Option<u64>, out: &Out) -> Str
         Err(why) => out.paint(Tone::Bad, format!("the hash cannot be read: {}", name(&why))),
     };
     let _ = writeln!(text, "{title}  {rate}");
-    if let Some(note) = note {
+    if let Some(note) = view.note {
         line(&mut text, "note", &out.paint(Tone::Doubtful, note));
     }
     line(&mut text, "hash", &lifetime(view.hash()));
-    for budget in &view.views {
-        shown_budget(&mut text, view, budget, out);
+    for budget in &view.budgets {
+        shown_budget(&mut text, budget, out);
     }
     if let Some(skew) = view.inspection().clock_skew {
         line(&mut text, "clock", &format!("this machine's clock is {skew}"));
     }
     if let Some(bytes) = memory {
-        let of = if view.views.iter().any(|view| view.client_id.is_some()) {
-            ", without the budgets of clients"
-        } else {
-            ""
+        let of = match view.budgets.iter().any(|budget| budget.client_id.is_some()) {
+            true => ", without the budgets of clients",
+            false => "",
         };
         line(&mut text, "memory", &format!("{}{of}", count(bytes, "byte")));
     }
     text
 }
 
-/// The limiters of the name that follow a policy.
-fn of_policies(policies: &[StoredPolicy]) -> String {
-    let mut text = String::new();
-    for StoredPolicy { policy, available, .. } in policies {
-        line(&mut text, "policy", &format!("{policy}: {available} left"));
-    }
-    text
-}
-
 pub fn line(text: &mut String, label: &str, value: &str) {
-    let _ = writeln!(text, "  {label:<10} {value}");
+    let _ = writeln!(text, "  {label:<10} {}", value.trim_end());
 }
 
-fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) {
-    let stored = budget.budget();
+/// Lines of which the first has the label.
+fn lines(text: &mut String, label: &str, values: impl Iterator<Item = String>) {
+    for (at, value) in values.enumerate() {
+        line(text, if at == 0 { label } else { "" }, &value);
+    }
+}
+
+fn shown_budget(text: &mut String, budget: &BudgetView, out: &Out) {
+    let (stored, inspection) = (budget.budget(), &budget.inspection);
     if let Some(id) = &budget.client_id {
         let _ = writeln!(text, "  {}", out.paint(Tone::Strong, format!("client {}", name(id))));
     }
-    let value = match &stored.value {
-        StoredKey::Present { content, .. } if stored.number().is_none() => {
-            let content: String = content.chars().take(60).collect();
-            out.paint(Tone::Bad, format!("{:?} is not an integer", name(&content)))
+    let value = match stored.value.content() {
+        Some(content) if stored.number().is_none() => {
+            out.paint(Tone::Bad, format!("{} is not an integer", excerpt(content)))
         }
-        StoredKey::Present { content, .. } => content.clone(),
-        _ => String::new(),
+        content => content.cloned().unwrap_or_default(),
     };
-    line(text, "value", &joined(&value, &lifetime(&stored.value)));
-    let length = stored.log.content().map_or(String::new(), |log| entries(log.len));
-    line(text, "log", &joined(&length, &lifetime(&stored.log)));
-    let Ok(Some(rate)) = view.rate() else { return };
-    let inspection = &budget.inspection;
+    line(text, "value", &key(&value, &stored.value));
+    let length = stored.log.content().map_or(String::new(), |log| count(log.len, "entry"));
+    line(text, "log", &key(&length, &stored.log));
+    let Some((rate, _)) = inspection.in_force() else { return };
     if let Some(available) = inspection.available() {
         line(text, "available", &format!("{available} of {}", rate.permits()));
     }
@@ -135,23 +126,23 @@ fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) 
 /// Says whether value + log = rate.
 fn invariant(budget: &BudgetView, out: &Out) -> String {
     let stored = budget.budget();
-    let doubtful = |text: String| out.paint(Tone::Doubtful, text);
-    match budget.inspection.drift() {
-        Some(0) => out.paint(Tone::Good, "value + log = rate"),
-        Some(drift) if drift < 0 => {
-            let missing = count(drift.unsigned_abs(), "permit");
-            doubtful(format!("{missing} in neither the value nor the log: see doctor"))
+    let problem = match budget.inspection.drift() {
+        Some(0) => return out.paint(Tone::Good, "value + log = rate"),
+        Some(drift) => {
+            let permits = count(drift.unsigned_abs(), "permit");
+            let what = match drift < 0 {
+                true => "in neither the value nor the log",
+                false => "too many in value and log together",
+            };
+            format!("{permits} {what}: see doctor")
         }
-        Some(drift) => doubtful(format!(
-            "{} too many in value and log together: see doctor",
-            count(drift.unsigned_abs(), "permit")
-        )),
-        None if !stored.is_complete() => doubtful("not checked: give more --entries".to_owned()),
-        None if stored.log.exists() || stored.value.exists() => {
-            doubtful("the value is missing: the next call computes it from the log".to_owned())
+        None if !stored.is_complete() => "not checked: give more --entries".to_owned(),
+        None if has_keys(stored) => {
+            "the value is missing: the next call computes it from the log".to_owned()
         }
-        None => "not used yet".to_owned(),
-    }
+        None => return "not used yet".to_owned(),
+    };
+    out.paint(Tone::Doubtful, problem)
 }
 
 /// Lists the permits by holder.
@@ -164,7 +155,7 @@ fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
     }
     let mut writers: Vec<_> = by_writer.into_iter().collect();
     writers.sort_by_key(|(_, (_, permits))| std::cmp::Reverse(*permits));
-    for (at, (writer, (number, permits))) in writers.iter().take(12).enumerate() {
+    let row = |(writer, (number, permits)): &(Writer, (u64, u64))| {
         let who = match writer {
             Writer::Redisson => "Redisson".to_owned(),
             Writer::Client { tag, weight: 1 } => format!("client {tag:08x} of this crate"),
@@ -174,9 +165,9 @@ fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
             Writer::Debt => "nobody: a debt, which comes back".to_owned(),
             _ => out.paint(Tone::Bad, "foreign: see doctor"),
         };
-        let label = if at == 0 { "held by" } else { "" };
-        line(text, label, &format!("{permits:>6}  in {:<12} {who}", entries(*number)));
-    }
+        format!("{permits:>6}  in {:<12} {who}", count(*number, "entry"))
+    };
+    lines(text, "held by", writers.iter().take(12).map(row));
     if writers.len() > 12 {
         line(text, "", &format!("and {} more", writers.len() - 12));
     }
@@ -187,44 +178,30 @@ fn ages(text: &mut String, live: &[&LogEntry], now_ms: i64, rate: Rate, out: &Ou
     if live.is_empty() {
         return;
     }
-    let interval = interval_ms(rate);
+    let interval = in_ms(rate.interval());
     let step = interval.div_ceil(ROWS).max(1);
-    let mut rows = vec![0u64; usize::try_from(interval.div_ceil(step)).unwrap_or(1)];
-    let mut ahead = 0u64;
+    let last = interval.div_ceil(step) - 1;
+    // `None` is what is dated ahead.
+    let mut rows: BTreeMap<_, u64> = (0..=last).map(|at| (Some(at), 0)).collect();
     for entry in live {
-        let permits = entry.permits.unwrap_or(0);
-        match u64::try_from(now_ms.saturating_sub(entry.date_ms)) {
-            Ok(age) => {
-                let at = usize::try_from(age / step).unwrap_or(usize::MAX).min(rows.len() - 1);
-                rows[at] = rows[at].saturating_add(permits);
-            }
-            Err(_) => ahead = ahead.saturating_add(permits),
-        }
+        let age = u64::try_from(now_ms.saturating_sub(entry.date_ms)).ok();
+        let permits = rows.entry(age.map(|age| (age / step).min(last))).or_default();
+        *permits = permits.saturating_add(entry.permits.unwrap_or(0));
     }
-    let top = rows.iter().copied().max().unwrap_or(0).max(ahead);
-    let mut label = "age";
-    let mut row = |name: &str, permits: u64| {
-        let bar = out.paint(Tone::Good, bar(permits, top, WIDTH));
-        line(text, label, format!("{name:>8}  {bar} {permits}").trim_end());
-        label = "";
+    let top = rows.values().copied().max().unwrap_or(0);
+    let row = |(at, permits): (&Option<u64>, &u64)| {
+        let age = at.map(|at| duration(Duration::from_millis(step * at)));
+        let age = age.unwrap_or_else(|| "ahead".to_owned());
+        let bar = out.paint(Tone::Good, bar(*permits, top, WIDTH));
+        format!("{age:>8}  {bar} {permits}")
     };
-    if ahead > 0 {
-        row("ahead", ahead);
-    }
-    for (at, permits) in rows.iter().enumerate() {
-        row(&duration(Duration::from_millis(step * at as u64)), *permits);
-    }
+    lines(text, "age", rows.iter().map(row));
 }
 
-fn entries(number: u64) -> String {
-    count(number, "entry")
-}
-
-pub fn joined(value: &str, lifetime: &str) -> String {
-    match value.is_empty() {
-        true => lifetime.to_owned(),
-        false => format!("{value}, {lifetime}"),
-    }
+/// The content of a key, and how long it lives.
+pub fn key<T>(content: &str, key: &StoredKey<T>) -> String {
+    let comma = if content.is_empty() { "" } else { ", " };
+    format!("{content}{comma}{}", lifetime(key))
 }
 
 pub fn lifetime<T>(key: &StoredKey<T>) -> String {

@@ -8,7 +8,7 @@ use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
 use serde_json::{Value, json};
 
 use crate::found::{BudgetView, View};
-use crate::text::is_harmless;
+use crate::text::{in_ms, is_harmless};
 
 /// The version in the field `schema`.
 pub const SCHEMA: u64 = 1;
@@ -29,17 +29,10 @@ pub fn text(document: &Value) -> String {
     text
 }
 
-pub fn limiter(
-    view: &View,
-    note: Option<&str>,
-    memory: Option<u64>,
-    policies: &[StoredPolicy],
-) -> Value {
+pub fn limiter(view: &View, memory: Option<u64>) -> Value {
     let inspection = view.inspection();
-    let hash = view.hash();
-    let field = |read: fn(&redisson_rate_limiter::admin::StoredRate) -> &Option<String>| {
-        hash.content().and_then(|content| read(content).clone())
-    };
+    let fields = inspection.hash.content();
+    let rate = view.rate();
     json!({
         "schema": SCHEMA,
         "limiter": view.name(),
@@ -48,18 +41,18 @@ pub fn limiter(
             "ahead_us": skew.ahead_us(),
             "uncertainty_us": skew.uncertainty().as_micros() as u64,
         })),
-        "rate": view.rate().ok().flatten().map(rate),
-        "problem": view.rate().err(),
-        "note": note,
+        "rate": rate.as_ref().ok().copied().flatten().map(self::rate),
+        "problem": rate.as_ref().err(),
+        "note": view.note,
         "memory_bytes": memory,
-        "hash": merged(key(hash), json!({
-            "rate": field(|hash| &hash.rate),
-            "interval": field(|hash| &hash.interval),
-            "type": field(|hash| &hash.mode),
-            "keepAliveTime": field(|hash| &hash.keep_alive),
+        "hash": key(&inspection.hash, json!({
+            "rate": fields.map(|fields| &fields.rate),
+            "interval": fields.map(|fields| &fields.interval),
+            "type": fields.map(|fields| &fields.mode),
+            "keepAliveTime": fields.map(|fields| &fields.keep_alive),
         })),
-        "policies": self::policies(policies),
-        "budgets": view.views.iter().map(|budget| of_budget(view, budget)).collect::<Vec<_>>(),
+        "policies": policies(&view.policies),
+        "budgets": view.budgets.iter().map(budget).collect::<Vec<_>>(),
     })
 }
 
@@ -74,17 +67,16 @@ pub fn rate(rate: Rate) -> Value {
         "text": rate.to_string(),
         "mode": rate.mode().to_string(),
         "permits": rate.permits(),
-        "interval_ms": rate.interval().as_millis() as u64,
-        "keep_alive_ms": rate.keep_alive().map(|time| time.as_millis() as u64),
+        "interval_ms": in_ms(rate.interval()),
+        "keep_alive_ms": rate.keep_alive().map(in_ms),
     })
 }
 
-fn of_budget(view: &View, budget: &BudgetView) -> Value {
+fn budget(budget: &BudgetView) -> Value {
     let (stored, inspection) = (budget.budget(), &budget.inspection);
-    let rate = view.rate().ok().flatten();
+    let rate = inspection.in_force().map(|(rate, _)| rate);
     let permits = rate.map(|rate| inspection.permits_in_log(rate, stored));
-    let entries: Vec<Value> =
-        stored.entries().iter().map(|entry| of_entry(entry, inspection.now_ms, rate)).collect();
+    let entries = stored.entries().iter().map(|entry| of_entry(entry, inspection.now_ms, rate));
     json!({
         "client_id": budget.client_id,
         "available": inspection.available(),
@@ -92,14 +84,14 @@ fn of_budget(view: &View, budget: &BudgetView) -> Value {
         "expired": permits.map(|(_, expired)| expired),
         "paused_until_ms": rate.and_then(|rate| inspection.paused_until_ms(rate, stored)),
         "drift": inspection.drift(),
-        "value": merged(key(&stored.value), json!({
+        "value": key(&stored.value, json!({
             "text": stored.value.content(),
             "number": stored.number(),
         })),
-        "log": merged(key(&stored.log), json!({
+        "log": key(&stored.log, json!({
             "length": stored.log.content().map(|log| log.len),
             "is_complete": stored.is_complete(),
-            "entries": entries,
+            "entries": entries.collect::<Vec<_>>(),
         })),
     })
 }
@@ -113,10 +105,10 @@ fn of_entry(entry: &LogEntry, now_ms: i64, rate: Option<Rate>) -> Value {
         _ => ("foreign", None, None),
     };
     let age = now_ms.saturating_sub(entry.date_ms);
-    let state = rate.map(|rate| match i64::try_from(rate.interval().as_millis()) {
-        _ if age < 0 => "ahead",
-        Ok(interval) if age >= interval => "expired",
-        _ => "live",
+    let state = rate.map(|rate| match u64::try_from(age) {
+        Err(_) => "ahead",
+        Ok(age) if age >= in_ms(rate.interval()) => "expired",
+        Ok(_) => "live",
     });
     json!({
         "date_ms": entry.date_ms,
@@ -129,20 +121,16 @@ fn of_entry(entry: &LogEntry, now_ms: i64, rate: Option<Rate>) -> Value {
     })
 }
 
-pub fn key<T>(key: &StoredKey<T>) -> Value {
+/// A key, with what it holds.
+pub fn key<T>(key: &StoredKey<T>, mut content: Value) -> Value {
     let (state, time_to_live) = match key {
         StoredKey::Missing => ("missing", None),
         StoredKey::WrongType => ("wrong_type", None),
         StoredKey::Present { time_to_live, .. } => ("present", *time_to_live),
     };
-    json!({ "state": state, "time_to_live_ms": time_to_live.map(|time| time.as_millis() as u64) })
-}
-
-pub fn merged(mut one: Value, other: Value) -> Value {
-    if let (Value::Object(one), Value::Object(other)) = (&mut one, other) {
-        one.extend(other);
-    }
-    one
+    content["state"] = state.into();
+    content["time_to_live_ms"] = time_to_live.map(in_ms).into();
+    content
 }
 
 #[cfg(test)]

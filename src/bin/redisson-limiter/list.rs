@@ -1,8 +1,5 @@
 //! `list`: the limiters on the servers, with their rates.
 
-use std::collections::BTreeSet;
-use std::fmt::Write;
-
 use redisson_rate_limiter::admin::StoredPolicy;
 use redisson_rate_limiter::{Client, Rate};
 use serde_json::{Value, json};
@@ -10,32 +7,28 @@ use serde_json::{Value, json};
 use crate::Session;
 use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{look_at, policies_of, walk, with_each};
+use crate::found::{Traces, View, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
-use crate::text::{count, quoted};
+use crate::text::{count, quoted, table};
 
 struct ListRow {
     name: String,
     /// The rate, or why it cannot be read; `None` if the limiter is gone and has left a value or a log
-    /// behind.
+    /// behind, or if there are only policies.
     rate: Result<Option<Rate>, String>,
     /// The number of clients that have a budget of their own.
     clients: usize,
-    /// The limiters of the name that follow a policy.
     policies: Vec<StoredPolicy>,
-    /// There is one of these, and none of Redisson's.
     has_policies_only: bool,
 }
 
 pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
     let found = walk(session, None, &args.scan).await?;
-    let (limiters, with_policies) = (found.limiters.into_iter().collect(), &found.with_policies);
-    let rows =
-        with_each(limiters, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
-            row_of(client, name, clients.len(), with_policies).await
-        });
+    let rows = with_each(found.limiters, out, "looking", async |(name, traces)| {
+        row_of(client, name, traces).await
+    });
     let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
@@ -46,50 +39,44 @@ pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure
 async fn row_of(
     client: &Client,
     name: String,
-    clients: usize,
-    with_policies: &BTreeSet<String>,
+    mut traces: Traces,
 ) -> Result<Option<ListRow>, Failure> {
-    let limiter = match client.limiter(&name) {
-        Ok(limiter) => limiter,
-        // This happens on a cluster; doctor explains it.
-        Err(error) => {
-            let (rate, policies) = (Err(error.to_string()), Vec::new());
-            return Ok(Some(ListRow { name, rate, clients, policies, has_policies_only: false }));
+    // Their number suffices.
+    let clients = std::mem::take(&mut traces.clients).len();
+    let (name, rate, policies, is_missing) = match View::found(client, &name, &traces, 0).await {
+        Ok(Some(view)) => {
+            (view.name().to_owned(), view.rate(), view.policies.clone(), view.is_missing())
         }
+        Ok(None) => return Ok(None),
+        // A name that no client can use on a cluster; doctor explains it.
+        Err(failure) if failure.exit() == Exit::Usage => {
+            (name, Err(failure.to_string()), Vec::new(), false)
+        }
+        Err(failure) => return Err(failure),
     };
-    let Some(view) = look_at(client, limiter, &BTreeSet::new(), 0).await? else { return Ok(None) };
-    let policies = policies_of(client, &name, with_policies).await?;
-    let has_policies_only = view.is_missing() && clients == 0 && with_policies.contains(&name);
-    let (name, rate) = (view.name().to_owned(), view.rate());
+    let has_policies_only = is_missing && clients == 0;
     let row = ListRow { name, rate, clients, policies, has_policies_only };
-    // Between the walk and the look, the key of its policy may have expired.
+    // All of its keys may have expired between the walk and the look.
     Ok((!row.has_policies_only || !row.policies.is_empty()).then_some(row))
 }
 
 fn shown(rows: &[ListRow], out: &Out) -> String {
-    let mut text = String::new();
-    let names = rows.iter().map(|row| quoted(&row.name).chars().count());
-    let width = names.max().unwrap_or(0).clamp(7, 60);
-    if !rows.is_empty() {
-        let _ =
-            writeln!(text, "{}", out.paint(Tone::Quiet, format!("{:<width$}  rate", "limiter")));
-    }
+    let mut lines = Vec::new();
     for row in rows {
         let rate = match &row.rate {
             Ok(Some(rate)) => rate.to_string(),
             Ok(None) => out.paint(Tone::Doubtful, "no limiter any more: see doctor"),
             Err(_) => out.paint(Tone::Bad, "cannot be read: see doctor"),
         };
-        let name = quoted(&row.name);
-        if !row.has_policies_only {
-            let _ = writeln!(text, "{name:<width$}  {rate}");
-        }
-        for StoredPolicy { policy, .. } in &row.policies {
-            let _ = writeln!(text, "{name:<width$}  {policy}");
-        }
+        let rate = Some(rate).filter(|_| !row.has_policies_only);
+        let rates = rate.into_iter().chain(row.policies.iter().map(|it| it.policy.to_string()));
+        lines.extend(rates.map(|rate| [quoted(&row.name), rate]));
     }
-    let _ = writeln!(text, "{} with a value or a log", count(rows.len() as u64, "limiter"));
-    text
+    let table = match lines.as_slice() {
+        [] => String::new(),
+        lines => table(["limiter", "rate"], lines, out),
+    };
+    format!("{table}{} with a value or a log\n", count(rows.len() as u64, "limiter"))
 }
 
 fn as_json(rows: &[ListRow]) -> Value {

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             out.complain(&failure.to_string());
-            if let Some(name) = failure.unknown_limiter() {
+            if let Failure::Missing(_, name) = &failure {
                 out.complain(&connect::other_names(name, &arguments.common));
             }
             failure.exit().into()

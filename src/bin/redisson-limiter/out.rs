@@ -4,23 +4,13 @@ use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
+use clap::ColorChoice;
 use crossterm::style::Stylize;
 use serde_json::Value;
 
 use crate::exit::Failure;
 use crate::json;
 use crate::text::visible;
-
-/// When to colour the output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
 
 /// A meaning expressed by a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +32,14 @@ pub struct Out {
 }
 
 impl Out {
-    pub fn new(color: Color) -> Self {
+    pub fn new(color: ColorChoice) -> Self {
         let is_terminal = io::stdout().is_terminal();
         let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let colors = match color {
-            Color::Auto => is_terminal && is_wanted,
-            Color::Always => true,
-            Color::Never => false,
+            ColorChoice::Auto => is_terminal && is_wanted,
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
         };
         // Otherwise crossterm turns colours off itself because of NO_COLOR, even if the user asked for them.
         crossterm::style::force_color_output(colors);

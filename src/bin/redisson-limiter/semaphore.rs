@@ -1,6 +1,5 @@
 //! Semaphores: what `inspect` and `top` show of them, and what `doctor` finds.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::Client;
@@ -10,12 +9,13 @@ use serde_json::{Value, json};
 use crate::Session;
 use crate::args::{InspectArgs, TopArgs};
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, FindingKind};
+use crate::findings::{Finding, FindingKind, of_another_type};
 use crate::found::with_each;
-use crate::inspect::{joined, lifetime, line};
+use crate::inspect::{key, lifetime, line};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
-use crate::text::{bar, count, duration, name, quoted};
+use crate::text::{count, duration, excerpt, quoted, table};
+use crate::top::percent;
 
 /// The most permits that are looked at. Redisson's counting calls fail with fewer.
 const PERMITS: u64 = 10_000;
@@ -36,7 +36,7 @@ pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, 
 async fn read(client: &Client, name: &str, permits: u64) -> Result<StoredSemaphore, Failure> {
     let semaphore = client.inspect_semaphore(name, permits).await?;
     match semaphore.is_missing() {
-        true => Err(Failure::NoSemaphore(name.to_owned())),
+        true => Err(Failure::Missing("semaphore", name.to_owned())),
         false => Ok(semaphore),
     }
 }
@@ -50,18 +50,17 @@ fn shown(title: &str, semaphore: &StoredSemaphore, out: &Out) -> String {
     let mut text = format!("{title}  semaphore, {kind}\n");
     let value = match (semaphore.value.content(), semaphore.free()) {
         (Some(content), None) => {
-            let content: String = content.chars().take(60).collect();
-            out.paint(Tone::Bad, format!("{:?} is no number of permits", name(&content)))
+            out.paint(Tone::Bad, format!("{} is no number of permits", excerpt(content)))
         }
         (_, free) => free.map_or(String::new(), |free| format!("{free} free")),
     };
-    line(&mut text, "value", &joined(&value, &lifetime(&semaphore.value)));
+    line(&mut text, "value", &key(&value, &semaphore.value));
     let expired = match semaphore.expired() {
         0 => String::new(),
         expired => format!(" ({expired} expired)"),
     };
     let number = format!("{}{expired}", count(semaphore.out(), "permit"));
-    line(&mut text, "out", &joined(&number, &lifetime(&semaphore.out)));
+    line(&mut text, "out", &key(&number, &semaphore.out));
     if let Some(total) = semaphore.total().filter(|_| semaphore.out.exists()) {
         line(&mut text, "total", &count(u64::try_from(total).unwrap_or(0), "permit"));
     }
@@ -104,10 +103,8 @@ fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
         "out": semaphore.out(),
         "expired": semaphore.expired(),
         "total": semaphore.total(),
-        "value": json::merged(json::key(&semaphore.value), json!({
-            "text": semaphore.value.content(),
-        })),
-        "permits": json::merged(json::key(&semaphore.out), json!({
+        "value": json::key(&semaphore.value, json!({ "text": semaphore.value.content() })),
+        "permits": json::key(&semaphore.out, json!({
             "length": semaphore.out.content().map(|out| out.len),
             "entries": semaphore.permits().iter().map(permit).collect::<Vec<_>>(),
         })),
@@ -117,54 +114,47 @@ fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
 /// Those of which most permits are out come first.
 pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
-    let names = args.names.iter().collect();
-    let rows = with_each(names, out, "looking", async |name: &String| {
+    let rows = with_each(&args.names, out, "looking", async |name: &String| {
         Ok((name.as_str(), read(client, name, PERMITS).await?))
     });
     let mut rows = rows.await?;
-    rows.sort_by(|(_, a), (_, b)| used(b).total_cmp(&used(a)));
+    let part = |row: &StoredSemaphore| {
+        let (held, total) = used(row);
+        held as f64 / total as f64
+    };
+    rows.sort_by(|(_, a), (_, b)| part(b).total_cmp(&part(a)));
     rows.truncate(args.limit);
     let listed = || {
         let rows: Vec<_> = rows.iter().map(|(name, row)| as_json(name, row)).collect();
         json!({ "schema": SCHEMA, "semaphores": rows })
     };
-    out.show(args.json, listed, || table(&rows, out))?;
+    out.show(args.json, listed, || table_of(&rows, out))?;
     Ok(Exit::Done)
 }
 
-/// The part of the permits that is out.
-fn used(semaphore: &StoredSemaphore) -> f64 {
-    let total = semaphore.total().unwrap_or(0).max(1);
-    (semaphore.out() - semaphore.expired()) as f64 / total as f64
+/// The permits that are out, and all of them. Those whose lease has ended are free for whoever comes next.
+fn used(semaphore: &StoredSemaphore) -> (u64, u64) {
+    let total = semaphore.total().unwrap_or(0).max(1).unsigned_abs();
+    (semaphore.out() - semaphore.expired(), total)
 }
 
-fn table(rows: &[(&str, StoredSemaphore)], out: &Out) -> String {
-    let names = rows.iter().map(|(name, _)| quoted(name).chars().count());
-    let names = names.max().unwrap_or(0).clamp(9, 40);
-    let heading = format!(
-        "{:<names$}  {:>7}  {:>7}  {:>7}  {:<16}  in use",
-        "semaphore", "free", "out", "all", "first lease"
-    );
-    let mut text = out.paint(Tone::Quiet, heading);
-    text.push('\n');
-    for (name, row) in rows {
+fn table_of(rows: &[(&str, StoredSemaphore)], out: &Out) -> String {
+    let line = |(name, row): &(&str, StoredSemaphore)| {
         let number = |number: Option<i64>| number.map_or("-".to_owned(), |it| it.to_string());
-        // Those whose lease has ended are free for whoever comes next.
-        let free = row.free().map(|free| free.saturating_add_unsigned(row.expired()));
-        let held = row.out() - row.expired();
+        let (held, total) = used(row);
         let first = row.permits().iter().find(|permit| permit.ends_ms > row.now_ms as f64);
-        let line = format!(
-            "{:<names$}  {:>7}  {held:>7}  {:>7}  {:<16}  {:>3.0} % {}",
+        [
             quoted(name),
-            number(free),
+            number(row.free().map(|free| free.saturating_add_unsigned(row.expired()))),
+            held.to_string(),
             number(row.total()),
             first.map_or("-".to_owned(), |permit| end(permit, row.now_ms)),
-            used(row) * 100.0,
-            out.paint(Tone::Good, bar(held, row.total().unwrap_or(0).max(1).unsigned_abs(), 20)),
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+            percent(held, total, out),
+        ]
+    };
+    let lines: Vec<_> = rows.iter().map(line).collect();
+    let headings = ["semaphore", "   free", "    out", "    all", "first lease     ", "in use"];
+    table(headings, &lines, out)
 }
 
 /// Looks for all problems of a semaphore that should have so many permits. Changes nothing.
@@ -174,101 +164,85 @@ pub async fn examine(
     permits: Option<u32>,
 ) -> Result<Vec<Finding>, Failure> {
     let semaphore = read(client, name, PERMITS).await?;
-    let mut findings = Vec::new();
+    let StoredSemaphore { value, out, .. } = &semaphore;
+    let keys = [("value", *value == StoredKey::WrongType), ("set", *out == StoredKey::WrongType)];
+    let mut findings = of_another_type(keys, "choose another name for one of the two");
     let mut found =
-        |kind, text: String, advice: &str| findings.push(Finding::unfixable(kind, text, advice));
-    let of_another_type = [
-        ("value", semaphore.value == StoredKey::WrongType),
-        ("set", semaphore.out == StoredKey::WrongType),
-    ];
-    for (key, _) in of_another_type.into_iter().filter(|(_, is_wrong)| *is_wrong) {
-        let text = format!("the key of the {key} is of another type");
-        found(FindingKind::WrongType, text, "choose another name for one of the two");
-    }
+        |kind, text: String, advice: &str| findings.push(Finding::new(kind, text, advice));
     const SET_PERMITS: &str =
         "set the permits again (setPermits, Semaphore::set_permits): those that are out stay out";
-    match (semaphore.value.content(), semaphore.free()) {
-        (Some(content), None) => {
-            let content: String = content.chars().take(60).collect();
-            let text = format!("the value {content:?} is no number of permits below 1e17");
+    match (value, semaphore.free()) {
+        (StoredKey::Present { content, .. }, None) => {
+            let text = format!("the value {} is no number of permits below 1e17", excerpt(content));
             found(FindingKind::Unreadable, text, "delete the value, and set the permits again");
         }
-        (None, _) if semaphore.value == StoredKey::Missing => {
+        (StoredKey::Missing, _) => {
             let text = format!("{} out, and no value", count(semaphore.out(), "permit"));
             found(FindingKind::NoValue, text, SET_PERMITS);
         }
         _ => {}
     }
-    if let (
-        StoredKey::Present { time_to_live: value, .. },
-        StoredKey::Present { time_to_live: out, .. },
-    ) = (&semaphore.value, &semaphore.out)
-    {
-        // They are read one after the other.
-        let differ = match (value, out) {
-            (Some(value), Some(out)) => value.abs_diff(*out) > Duration::from_millis(10),
-            (value, out) => value.is_some() != out.is_some(),
-        };
-        if differ {
-            let [value, out] = [lifetime(&semaphore.value), lifetime(&semaphore.out)];
-            let text = format!("the value: {value}; the permits that are out: {out}");
-            found(
-                FindingKind::TimesToLive,
-                text,
-                "call expire again, which sets both, or clearExpire",
-            );
-        }
+    if !end_together(value, out) {
+        let (value, out) = (lifetime(value), lifetime(out));
+        let text = format!("the value: {value}; the permits that are out: {out}");
+        let advice = "call expire again, which sets both, or clearExpire";
+        found(FindingKind::TimesToLive, text, advice);
     }
-    let number = |which: fn(&StoredPermit) -> bool| {
-        semaphore.permits().iter().filter(|permit| which(permit)).count() as u64
-    };
+    let number =
+        |which: fn(&&StoredPermit) -> bool| semaphore.permits().iter().filter(which).count() as u64;
     let irregular = number(|permit| !permit.is_regular());
     if irregular > 0 {
-        let text =
-            format!("{} out with a lease that ends at no usual time", count(irregular, "permit"));
+        let permits = count(irregular, "permit");
+        let text = format!("{permits} out with a lease that ends at no usual time");
         found(FindingKind::LeaseEnds, text, "release them by their ids, which `inspect` shows");
     }
-    let endless = number(StoredPermit::is_endless);
+    let endless = number(|permit| permit.is_endless());
     if endless > 0 {
         let text = format!("{} out without a lease", count(endless, "permit"));
-        found(
-            FindingKind::NoLease,
-            text,
-            "release those of dead holders by their ids, and acquire with leases",
-        );
+        let advice = "release those of dead holders by their ids, and acquire with leases";
+        found(FindingKind::NoLease, text, advice);
     }
     if semaphore.expired() >= TOO_MANY_EXPIRED {
         let text = format!("{} or more expired permits", semaphore.expired());
-        found(
-            FindingKind::Overdue,
-            text,
-            "acquire one with this crate, which takes back a part at a time",
-        );
+        let advice = "acquire one with this crate, which takes back a part at a time";
+        found(FindingKind::Overdue, text, advice);
     }
     match (semaphore.total(), permits.map(i64::from)) {
         (Some(total), Some(set)) if total != set => {
-            let (less, difference) = (total < set, count(total.abs_diff(set), "permit"));
-            let text = match (less, semaphore.out.exists()) {
-                (true, false) => {
-                    format!("{difference} fewer than {set} free, and none out with a lease")
-                }
-                (true, true) => format!("{difference} fewer than {set}, free or out"),
-                (false, _) => format!("{difference} more than {set}, free or out"),
-            };
-            let advice = match (less, semaphore.out.exists()) {
-                (true, false) => {
-                    "if nobody holds one as an RSemaphore, they are lost: set the permits again"
-                }
-                _ => SET_PERMITS,
+            let difference = count(total.abs_diff(set), "permit");
+            let (text, advice) = if total > set {
+                (format!("{difference} more than {set}, free or out"), SET_PERMITS)
+            } else if out.exists() {
+                (format!("{difference} fewer than {set}, free or out"), SET_PERMITS)
+            } else {
+                (
+                    format!("{difference} fewer than {set} free, and none out with a lease"),
+                    "if nobody holds one as an RSemaphore, they are lost: set the permits again",
+                )
             };
             found(FindingKind::Permits, text, advice);
         }
-        _ if semaphore.free().is_some_and(|free| free < 0) => {
-            let text = format!("{} permits are free", semaphore.free().unwrap_or(0));
-            let advice = "wait, if fewer were set than were out: so many must come back first; else set them again";
-            found(FindingKind::Permits, text, advice);
+        _ => {
+            if let Some(free) = semaphore.free().filter(|free| *free < 0) {
+                let advice = "wait, if fewer were set than were out: so many must come back first; else set \
+                              them again";
+                found(FindingKind::Permits, format!("{free} permits are free"), advice);
+            }
         }
-        _ => {}
     }
     Ok(findings)
+}
+
+/// Whether neither key outlives the other; they are read one after the other.
+fn end_together<T, U>(one: &StoredKey<T>, other: &StoredKey<U>) -> bool {
+    use StoredKey::Present;
+    match (one, other) {
+        (Present { time_to_live: one, .. }, Present { time_to_live: other, .. }) => {
+            match (one, other) {
+                (Some(one), Some(other)) => one.abs_diff(*other) <= Duration::from_millis(10),
+                (one, other) => one == other,
+            }
+        }
+        _ => true,
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::out::{Out, Tone};
+
 /// Whether a terminal just shows a character. Control characters do something instead, and some others are
 /// invisible or reorder their neighbours.
 pub fn is_harmless(character: char) -> bool {
@@ -38,6 +40,11 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
+/// The beginning of what a key holds, in quotes.
+pub fn excerpt(content: &str) -> String {
+    format!("{:?}", name(&content.chars().take(60).collect::<String>()))
+}
+
 /// A time with two or three digits: `350 ms`, `1.2 s`, `17 h`.
 pub fn duration(time: Duration) -> String {
     let ms = time.as_millis();
@@ -59,13 +66,17 @@ fn unit_of(ms: u128) -> (u128, &'static str) {
     }
 }
 
+pub fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Like [`duration`], but rounded up: what must wait for this time is possible after it.
 pub fn duration_rounded_up(time: Duration) -> String {
     let ms = time.as_millis();
     let (unit, _) = unit_of(ms);
     let step = if ms / unit < 10 { (unit / 10).max(1) } else { unit };
-    let ms = u64::try_from(ms.div_ceil(step).saturating_mul(step)).unwrap_or(u64::MAX);
-    duration(Duration::from_millis(ms))
+    let ms = ms.div_ceil(step).saturating_mul(step);
+    duration(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
 }
 
 /// `1 permit`, `2 permits`.
@@ -75,6 +86,29 @@ pub fn count(number: u64, one: &str) -> String {
         _ if one.ends_with('y') => format!("{number} {}ies", &one[..one.len() - 1]),
         _ => format!("{number} {one}s"),
     }
+}
+
+/// A table with columns as wide as what is in them, up to 40 characters, but for the last. A heading that begins with a
+/// space is one of numbers.
+pub fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]], out: &Out) -> String {
+    let line = |cells: [&str; N]| {
+        let mut line = String::new();
+        for (at, cell) in cells.into_iter().enumerate() {
+            let widest = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+            let width = widest.min(40).max(headings[at].len());
+            line += &match headings[at].starts_with(' ') {
+                true => format!("{cell:>width$}  "),
+                false => format!("{cell:<width$}  "),
+            };
+        }
+        line.trim_end().to_owned()
+    };
+    let mut text = out.paint(Tone::Quiet, line(headings)) + "\n";
+    for row in rows {
+        text += &line(row.each_ref().map(String::as_str));
+        text.push('\n');
+    }
+    text
 }
 
 /// A bar of up to `width` characters.

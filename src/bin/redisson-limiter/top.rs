@@ -1,19 +1,17 @@
 //! `top`: the busiest limiters on the servers.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Session;
 use crate::args::TopArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, look_at, policies_of, walk, with_each};
+use crate::found::{View, walk, with_each};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
-use crate::text::{bar, quoted};
+use crate::text::{bar, quoted, table};
 use crate::watch::Sample;
 
 /// The most log entries that are read; more would tell little more.
@@ -34,9 +32,13 @@ pub async fn run(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure>
     let Session { client, out, .. } = session;
     let found = walk(session, None, &args.scan).await?;
     let total = found.limiters.len();
-    let (limiters, with_policies) = (found.limiters.into_iter().collect(), &found.with_policies);
-    let rows = with_each(limiters, out, "looking", async |(name, clients)| {
-        rows_of(client, &name, &clients, with_policies).await
+    let rows = with_each(found.limiters, out, "looking", async |(name, traces)| {
+        match View::found(client, &name, &traces, ENTRIES).await {
+            Ok(view) => Ok(view.iter().flat_map(rows_of).collect()),
+            // A name that no client can use on a cluster; doctor explains it.
+            Err(failure) if failure.exit() == Exit::Usage => Ok(Vec::new()),
+            Err(failure) => Err(failure),
+        }
     });
     let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
@@ -59,19 +61,19 @@ impl TopRow {
 }
 
 /// A row for each budget, and for each policy of the name.
-async fn rows_of(
-    client: &Client,
-    name: &str,
-    clients: &BTreeSet<String>,
-    with_policies: &BTreeSet<String>,
-) -> Result<Vec<TopRow>, Failure> {
-    // A name that no client can use on a cluster; doctor explains it.
-    let Ok(limiter) = client.limiter(name) else { return Ok(Vec::new()) };
-    let Some(view) = look_at(client, limiter, clients, ENTRIES).await? else {
-        return Ok(Vec::new());
-    };
-    let policies = policies_of(client, name, with_policies).await?;
-    let policies = policies.into_iter().map(|it| TopRow {
+fn rows_of(view: &View) -> Vec<TopRow> {
+    let budgets = view.budgets.iter().filter_map(|budget| {
+        let sample = Sample::of(&budget.inspection, Duration::MAX)?;
+        Some(TopRow {
+            name: view.name().to_owned(),
+            client_id: budget.client_id.clone(),
+            rate: sample.rate.to_string(),
+            free: sample.free,
+            permits: sample.rate.permits(),
+            granted_per_second: Some(sample.granted_per_second),
+        })
+    });
+    let policies = view.policies.iter().map(|it| TopRow {
         name: view.name().to_owned(),
         client_id: None,
         rate: it.policy.to_string(),
@@ -79,63 +81,43 @@ async fn rows_of(
         permits: it.limit,
         granted_per_second: None,
     });
-    let row = |budget: &BudgetView| {
-        let Sample { free, rate, granted_per_second, .. } =
-            Sample::of(&budget.inspection, Duration::MAX)?;
-        Some(TopRow {
-            name: view.name().to_owned(),
-            client_id: budget.client_id.clone(),
-            rate: view.rate().ok()??.to_string(),
-            free,
-            permits: rate,
-            granted_per_second: Some(granted_per_second),
-        })
-    };
-    Ok(view.views.iter().filter_map(row).chain(policies).collect())
+    budgets.chain(policies).collect()
 }
 
 fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
-    let title = |row: &TopRow| match &row.client_id {
-        Some(id) => {
-            format!("{} ({})", quoted(&row.name), quoted(&id.chars().take(8).collect::<String>()))
-        }
-        None => quoted(&row.name),
+    let line = |row: &TopRow| {
+        let id = row.client_id.as_ref().map(|id| quoted(&id.chars().take(8).collect::<String>()));
+        [
+            quoted(&row.name) + &id.map_or(String::new(), |id| format!(" ({id})")),
+            row.rate.clone(),
+            row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+            percent(row.used(), row.permits, out),
+        ]
     };
-    let names = rows.iter().map(|row| title(row).chars().count()).max().unwrap_or(0).clamp(7, 40);
-    let rates = rows.iter().map(|row| row.rate.chars().count()).max().unwrap_or(0).max(4);
-    let heading = format!("{:<names$}  {:<rates$}  {:>10}  in use", "limiter", "rate", "granted/s");
-    let mut text = out.paint(Tone::Quiet, heading);
-    text.push('\n');
-    for row in rows {
-        let percent = (row.used_part() * 100.0).round();
-        let granted = row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
-        let line = format!(
-            "{:<names$}  {:<rates$}  {granted:>10}  {percent:>3} % {}",
-            title(row),
-            row.rate,
-            out.paint(Tone::Good, bar(row.used(), row.permits, 20)),
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
+    let lines: Vec<_> = rows.iter().map(line).collect();
+    let table = table(["limiter", "rate", " granted/s", "in use"], &lines, out);
     // A limiter in the mode PER_CLIENT has a row for each client.
     let limiters: BTreeSet<&str> = rows.iter().map(|row| &*row.name).collect();
-    let _ = writeln!(text, "{} of {total} limiters with a value or a log", limiters.len());
-    text
+    format!("{table}{} of {total} limiters with a value or a log\n", limiters.len())
 }
 
-fn as_json(rows: &[TopRow], total: usize) -> serde_json::Value {
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            json!({
-                "limiter": row.name,
-                "client_id": row.client_id,
-                "rate": row.rate,
-                "granted_per_second": row.granted_per_second,
-                "available": row.free,
-                "permits": row.permits,
-            })
+/// A part as a number and as a bar.
+pub fn percent(part: u64, whole: u64, out: &Out) -> String {
+    let percent = part as f64 * 100.0 / whole.max(1) as f64;
+    format!("{percent:>3.0} % {}", out.paint(Tone::Good, bar(part, whole, 20)))
+}
+
+fn as_json(rows: &[TopRow], total: usize) -> Value {
+    let row = |row: &TopRow| {
+        json!({
+            "limiter": row.name,
+            "client_id": row.client_id,
+            "rate": row.rate,
+            "granted_per_second": row.granted_per_second,
+            "available": row.free,
+            "permits": row.permits,
         })
-        .collect();
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
     json!({ "schema": SCHEMA, "found": total, "limiters": rows })
 }

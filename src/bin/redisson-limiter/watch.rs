@@ -22,11 +22,11 @@ use crate::text::{bar, duration, quoted, sparkline};
 const KEPT: usize = 60;
 
 /// What one look at a limiter shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
+    pub rate: Rate,
     /// The permits that an acquire finds; `None` if that is unknown.
     pub free: Option<u64>,
-    pub rate: u64,
     /// Permits granted per second in the time before the look.
     pub granted_per_second: f64,
     /// The wait of a request for one permit.
@@ -36,18 +36,18 @@ pub struct Sample {
 /// A limiter, and the results of the last looks.
 struct WatchRow {
     limiter: RateLimiter,
-    /// The rate at the last look.
-    rate: Option<Rate>,
-    samples: VecDeque<Sample>,
-    problem: Option<String>,
+    /// The permits that were free and those granted per second, for the sparklines.
+    past: VecDeque<(u64, u64)>,
+    /// What was seen, or why nothing was.
+    last: Result<Sample, String>,
 }
 
 impl Sample {
-    /// `window` is the time before the look to evaluate, cut to the interval.
+    /// `window` is the time before the look to evaluate, cut to the interval. `None` if there is no rate.
     pub fn of(inspection: &Inspection, window: Duration) -> Option<Sample> {
         let (rate, budget) = inspection.in_force()?;
-        let window = window.min(rate.interval()).as_millis().max(1);
-        let window = i64::try_from(window).unwrap_or(i64::MAX);
+        let window =
+            i64::try_from(window.min(rate.interval()).as_millis().max(1)).unwrap_or(i64::MAX);
         let since = inspection.now_ms.saturating_sub(window);
         let recent = budget
             .entries()
@@ -55,24 +55,32 @@ impl Sample {
             .filter(|entry| entry.date_ms > since && entry.date_ms <= inspection.now_ms);
         let granted: u64 = recent.filter_map(|entry| entry.permits).sum();
         let free = inspection.available();
-        let oldest = inspection.live(rate, budget).next();
-        let wait = oldest.filter(|_| free == Some(0)).map(|oldest| {
-            expires_in(inspection, rate, oldest.date_ms).max(Duration::from_millis(1))
-        });
+        let oldest = inspection.live(rate, budget).next().filter(|_| free == Some(0));
+        let wait = oldest.map(|oldest| expires_in(inspection, rate, oldest.date_ms));
         Some(Sample {
+            rate,
             free,
-            rate: rate.permits(),
             granted_per_second: granted as f64 * 1000.0 / window as f64,
-            wait,
+            wait: wait.map(|wait| wait.max(Duration::from_millis(1))),
         })
     }
 
-    pub fn free_text(&self) -> String {
-        self.free.map_or("?".to_owned(), |free| free.to_string())
+    /// The permits in use, as far as that is known.
+    pub fn used(&self) -> u64 {
+        self.free.map_or(0, |free| self.rate.permits().saturating_sub(free))
     }
 
-    pub fn wait_text(&self) -> String {
-        self.wait.map_or("-".to_owned(), duration)
+    pub fn use_of_rate(&self) -> f64 {
+        self.used() as f64 / self.rate.permits() as f64
+    }
+
+    fn free_text(&self) -> String {
+        let free = self.free.map_or("?".to_owned(), |free| free.to_string());
+        format!("{free} of {} free", self.rate.permits())
+    }
+
+    fn wait_text(&self) -> String {
+        format!("wait {}", self.wait.map_or("-".to_owned(), duration))
     }
 }
 
@@ -83,8 +91,8 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
     }
     let mut rows = Vec::new();
     for name in &args.names {
-        let limiter = client.limiter(name)?;
-        rows.push(WatchRow { limiter, rate: None, samples: VecDeque::new(), problem: None });
+        let (limiter, last) = (client.limiter(name)?, Err(String::new()));
+        rows.push(WatchRow { limiter, past: VecDeque::new(), last });
     }
     let screen = match out.is_terminal() && !args.lines {
         true => Some(Screen::open()?),
@@ -110,14 +118,12 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
                 return Ok(Exit::Done);
             }
         }
-        let text = match &screen {
-            Some(_) => drawn(&rows, args, out),
-            None => lines(&rows),
-        };
         if screen.is_some() {
             queue!(io::stdout(), MoveTo(0, 0), Clear(ClearType::All)).map_err(terminal)?;
+            out.print(&drawn(&rows, args, out))?;
+        } else {
+            out.print(&rows.iter().map(WatchRow::line).collect::<String>())?;
         }
-        out.write(text.as_bytes())?;
         looks += 1;
         if args.count.is_some_and(|count| looks >= count) {
             return Ok(Exit::Done);
@@ -128,57 +134,41 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
 impl WatchRow {
     async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<(), Failure> {
         let inspection = self.limiter.inspect(args.entries).await?;
-        let sample = Sample::of(&inspection, args.every);
-        self.problem = match &inspection.rate {
+        self.last = match (&inspection.rate, Sample::of(&inspection, args.every)) {
             // The budget of a client that exists only here would be meaningless.
-            Ok(Some(rate)) if rate.mode() == Mode::PerClient && common.client_id.is_none() => {
-                Some(format!("{rate}: name a client with --client-id; `inspect` lists them"))
+            (Ok(Some(rate)), _) if rate.mode() == Mode::PerClient && common.client_id.is_none() => {
+                Err(format!("{rate}: name a client with --client-id; `inspect` lists them"))
             }
-            Ok(Some(_)) => None,
-            Ok(None) => Some("no limiter of this name; see --key-prefix".to_owned()),
-            Err(_) => Some("its hash cannot be read: see doctor".to_owned()),
+            (_, Some(sample)) => Ok(sample),
+            (Ok(_), None) => Err("no limiter of this name; see --key-prefix".to_owned()),
+            (Err(_), None) => Err("its hash cannot be read: see doctor".to_owned()),
         };
-        self.rate = inspection.rate.ok().flatten();
-        self.samples.push_back(sample.unwrap_or_default());
-        if self.samples.len() > KEPT {
-            self.samples.pop_front();
+        let numbers =
+            |last: &Sample| (last.free.unwrap_or(0), last.granted_per_second.round() as u64);
+        self.past.push_back(self.last.as_ref().map_or((0, 0), numbers));
+        if self.past.len() > KEPT {
+            self.past.pop_front();
         }
         Ok(())
     }
 
-    fn rate_text(&self) -> String {
-        self.rate.map_or(String::new(), |rate| rate.to_string())
-    }
-
-    fn last(&self) -> Sample {
-        self.samples.back().copied().unwrap_or_default()
-    }
-
-    /// The fraction of the rate in use, for sorting.
-    fn use_of_rate(&self) -> f64 {
-        let last = self.last();
-        last.free.map_or(0.0, |free| 1.0 - free as f64 / last.rate.max(1) as f64)
-    }
-}
-
-fn lines(rows: &[WatchRow]) -> String {
-    let mut text = String::new();
-    for row in rows {
-        let (name, last) = (quoted(row.limiter.name()), row.last());
-        let _ = match &row.problem {
-            Some(problem) => writeln!(text, "{name}: {problem}"),
-            None => writeln!(
-                text,
-                "{name}: {}, {} of {} free, {:.1} granted/s, wait {}",
-                row.rate_text(),
-                last.free_text(),
+    fn line(&self) -> String {
+        let name = quoted(self.limiter.name());
+        match &self.last {
+            Err(problem) => format!("{name}: {problem}\n"),
+            Ok(last) => format!(
+                "{name}: {}, {}, {:.1} granted/s, {}\n",
                 last.rate,
+                last.free_text(),
                 last.granted_per_second,
                 last.wait_text()
             ),
-        };
+        }
     }
-    text
+
+    fn use_of_rate(&self) -> f64 {
+        self.last.as_ref().map_or(0.0, Sample::use_of_rate)
+    }
 }
 
 fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
@@ -193,30 +183,27 @@ fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
     let mut order: Vec<&WatchRow> = rows.iter().collect();
     order.sort_by(|a, b| b.use_of_rate().total_cmp(&a.use_of_rate()));
     for row in order.iter().take(usize::from(height.saturating_sub(2)) / 4) {
-        let last = row.last();
         let title = out.paint(Tone::Strong, quoted(row.limiter.name()));
-        if let Some(problem) = &row.problem {
-            let _ = write!(text, "{title}  {}\r\n\r\n", out.paint(Tone::Bad, problem));
-            continue;
-        }
-        let used = last.rate.saturating_sub(last.free.unwrap_or(0));
+        let last = match &row.last {
+            Ok(last) => last,
+            Err(problem) => {
+                let _ = write!(text, "{title}  {}\r\n\r\n", out.paint(Tone::Bad, problem));
+                continue;
+            }
+        };
+        let permits = last.rate.permits();
+        let past = row.past.iter().skip(row.past.len().saturating_sub(chart));
+        let free = sparkline(past.clone().map(|(free, _)| *free), permits);
+        let granted = sparkline(past.map(|(_, granted)| *granted), 1);
         let _ = write!(
             text,
-            "{title}  {}  {} of {} free  {}  wait {}\r\n",
-            row.rate_text(),
-            last.free_text(),
+            "{title}  {}  {}  {}  {}\r\n  free     {}\r\n  granted  {} {:.1}/s\r\n",
             last.rate,
-            out.paint(Tone::Doubtful, bar(used, last.rate, 20)),
-            last.wait_text()
-        );
-        let recent = row.samples.iter().skip(row.samples.len().saturating_sub(chart));
-        let free = recent.clone().map(|sample| sample.free.unwrap_or(0));
-        let granted = recent.map(|sample| sample.granted_per_second.round() as u64);
-        let _ = write!(
-            text,
-            "  free     {}\r\n  granted  {} {:.1}/s\r\n",
-            out.paint(Tone::Good, sparkline(free, last.rate)),
-            out.paint(Tone::Good, sparkline(granted, 1)),
+            last.free_text(),
+            out.paint(Tone::Doubtful, bar(last.used(), permits, 20)),
+            last.wait_text(),
+            out.paint(Tone::Good, free),
+            out.paint(Tone::Good, granted),
             last.granted_per_second
         );
     }
