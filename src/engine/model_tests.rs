@@ -58,7 +58,7 @@ async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
     };
     let mut kept = 0;
     for _ in 0..times {
-        kept += match engine.take_leased(permits) {
+        kept += match engine.leases().take(&engine, permits) {
             Some(taken) => {
                 rt::yield_now().await;
                 let back = match habit {

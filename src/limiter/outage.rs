@@ -33,44 +33,37 @@ impl RateLimiter {
         outage: &'a Outage,
         policy: OnOutage,
     ) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.decide_or_fall_back(request, key, outage, policy).boxed()
-    }
-
-    async fn decide_or_fall_back(
-        &self,
-        request: Request,
-        key: Option<&[u8]>,
-        outage: &Outage,
-        policy: OnOutage,
-    ) -> Result<Decision, Error> {
         let engine = self.engine();
         let mut failed: Option<Error> = None;
-        loop {
-            if engine.is_closed() {
-                return Err(self.error(Operation::Acquire, closed()));
-            }
-            // A request that does not wait asks the server once: its deadline is over by then.
-            if failed.is_none() || request.max_wait != MaxWait::None {
-                match self.ask_server(request.clone(), key, outage).await {
-                    Ok(answer) => return answer,
-                    Err(error) => failed = error,
+        let decide = async move {
+            loop {
+                if engine.is_closed() {
+                    return Err(self.error(Operation::Acquire, closed()));
+                }
+                // A request that does not wait asks the server once: its deadline is over by then.
+                if failed.is_none() || request.max_wait != MaxWait::None {
+                    match self.ask_server(request.clone(), key, outage).await {
+                        Ok(answer) => return answer,
+                        Err(error) => failed = error,
+                    }
+                }
+                // An answer given here does no round trip that would slow down a caller that asks in a loop.
+                consume_budget().await;
+                let error = failed.clone().or_else(|| {
+                    let cause = engine.outage_cause()?;
+                    Some(self.error(Operation::Acquire, cause))
+                });
+                // `None`: the server is back.
+                if let Some(error) = error
+                    && !engine.is_closed()
+                    && let Some(answer) =
+                        self.answer_in_outage(request.clone(), key, outage, policy, error).await
+                {
+                    return answer;
                 }
             }
-            // An answer given here does no round trip that would slow down a caller that asks in a loop.
-            consume_budget().await;
-            let error = failed.clone().or_else(|| {
-                let cause = engine.outage_cause()?;
-                Some(self.error(Operation::Acquire, cause))
-            });
-            // `None`: the server is back.
-            if let Some(error) = error
-                && !engine.is_closed()
-                && let Some(answer) =
-                    self.answer_in_outage(request.clone(), key, outage, policy, error).await
-            {
-                return answer;
-            }
-        }
+        };
+        decide.boxed()
     }
 
     /// The server's answer. If there is none, returns why, unless the server is known to be away.
@@ -121,7 +114,7 @@ impl RateLimiter {
         let fraction = match policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
-                outage.granted(&engine.core, request.permits);
+                outage.count(&engine.core, |report| report.granted += request.permits);
                 let (permits, deadline) = (request.permits, self.deadline);
                 let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
@@ -145,7 +138,7 @@ impl RateLimiter {
         };
         let wait = match answer {
             Ok(Answer::Granted(granted)) => {
-                outage.granted(&engine.core, granted.permits());
+                outage.count(&engine.core, |report| report.granted += granted.permits());
                 return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));
             }
             Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
@@ -161,7 +154,7 @@ impl RateLimiter {
         if request.fewest() > stand_in.most_permits(own_rate) {
             return Some(self.deny(request, outage, rate, error));
         }
-        outage.denied(&engine.core);
+        outage.count(&engine.core, |report| report.denied += 1);
         let denial = Denial::new(wait, Some(own_rate), DecidedBy::Outage);
         Some(Ok(Decision::Denied(denial)))
     }
@@ -183,7 +176,7 @@ impl RateLimiter {
             return Err(self.exceeds(request.fewest(), rate));
         }
         let engine = self.engine();
-        outage.denied(&engine.core);
+        outage.count(&engine.core, |report| report.denied += 1);
         let wait = Wait::of_ms(engine.next_look_ms(), true);
         Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
     }
