@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use crate::rt;
+
 mod skew;
 mod steady;
 
@@ -62,12 +64,12 @@ impl Clock {
     /// advanced with the runtime's time: for tests in paused time, on an
     /// [in-process store](crate::InProcessStore).
     pub fn runtime() -> Self {
-        Clock(TimeSource::Runtime { epoch: system_time(), origin: Instant::now() })
+        Clock::runtime_at(system_time())
     }
 
     /// [`Clock::runtime`], starting at `epoch` since 1970.
     pub(crate) fn runtime_at(epoch: Duration) -> Self {
-        Clock(TimeSource::Runtime { epoch, origin: Instant::now() })
+        Clock(TimeSource::Runtime { epoch, origin: rt::now() })
     }
 
     /// This runtime clock, moved ahead by `time`.
@@ -102,7 +104,7 @@ impl Clock {
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {
             TimeSource::System => Reading::of(steady_time()),
-            TimeSource::Runtime { epoch, origin } => Reading::of(*epoch + origin.elapsed()),
+            TimeSource::Runtime { epoch, origin } => Reading::of(*epoch + (rt::now() - *origin)),
             TimeSource::Server => Reading { now: Now::Server, into_ms: 0 },
             TimeSource::Manual(now) => match now.load(Ordering::SeqCst) {
                 FOLLOW_SYSTEM => Clock::system().read(),

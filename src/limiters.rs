@@ -326,7 +326,7 @@ impl Table {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
             let classes = engine.other_classes();
             let is_leased =
-                || classes.iter().chain([&*engine]).any(|class| class.leases().is_out());
+                || classes.iter().chain([&*engine]).any(|class| class.leases().held() > 0);
             if in_use || is_leased() || engine.needs_stand_in() {
                 return true;
             }

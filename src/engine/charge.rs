@@ -11,7 +11,8 @@ use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Operation};
-use crate::store::{ChargeCall, ServerTimeCall};
+use crate::store::{ChargeCall, ChargeReply, Reply, ServerTimeCall};
+use crate::wire::entry::EntryId;
 
 impl Engine {
     /// Writes an entry of `permits` that is dated now, whether it fits or not. A task makes the attempts,
@@ -39,11 +40,7 @@ impl Engine {
 
     /// Writes the entry. The id and the date stay the same in all attempts, so that the entry counts once.
     async fn write_excess(&self, permits: u64) -> Result<(), Error> {
-        let (id, date) = (self.new_id(), OnceLock::new());
-        if let Now::At(now) = self.core.clock.read().now {
-            date.get_or_init(|| now);
-        }
-        let date = &date;
+        let (id, date) = (self.new_id(), &OnceLock::new());
         let mut attempts = UntilDeadline {
             deadline: instant_after(BACKGROUND_DEADLINE),
             limit: self.core.attempt,
@@ -53,13 +50,11 @@ impl Engine {
             is_certain: false,
             observer: self.observer.call(Operation::Settle),
             call: |limit| async move {
-                if date.get().is_none() {
-                    let now = self.attempt(ServerTimeCall, limit).await? / 1000;
-                    date.get_or_init(|| now);
-                }
-                let now = self.core.clock.read().now;
-                let date = *date.get().unwrap_or_else(|| unreachable!("it was just set"));
-                self.attempt(ChargeCall { now, id, date, permits, seen: self.seen() }, limit).await
+                let known = match date.get() {
+                    Some(date) => *date,
+                    None => self.entry_time(limit).await?,
+                };
+                self.write_entry(id, *date.get_or_init(|| known), permits, limit).await
             },
         };
         let answer = retry(&mut attempts).await;
@@ -68,6 +63,26 @@ impl Engine {
             // Nothing is owed to a limiter that was deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(()),
             answer => answer.map(drop),
+        }
+    }
+
+    /// Makes one attempt to write an entry of this date.
+    pub(super) fn write_entry(
+        &self,
+        id: EntryId,
+        date: i64,
+        permits: u64,
+        limit: Duration,
+    ) -> Reply<ChargeReply> {
+        let now = self.core.clock.read().now;
+        self.attempt(ChargeCall { now, id, date, permits, seen: self.seen() }, limit)
+    }
+
+    /// The time on the clock that dates entries; the server is asked for its own.
+    pub(super) async fn entry_time(&self, limit: Duration) -> Result<i64, Error> {
+        match self.core.clock.read().now {
+            Now::At(now) => Ok(now),
+            Now::Server => Ok(self.attempt(ServerTimeCall, limit).await? / 1000),
         }
     }
 }

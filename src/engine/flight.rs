@@ -11,7 +11,7 @@ use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
-use super::{Engine, Nanos, closed, micros};
+use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallSize, ObservedCall, Span};
@@ -75,7 +75,7 @@ pub(super) struct Answered {
     /// The start of the millisecond in which the answer is dated.
     pub(super) dated: Time,
     /// The end of a lease's hold.
-    pub(super) hold_end: Nanos,
+    pub(super) hold_end: Time,
     pub(super) audited: bool,
 }
 
@@ -251,10 +251,9 @@ impl Flight {
     async fn attempt_once(&mut self) -> Result<Option<Answered>, Error> {
         let engine = self.callers.engine.clone();
         let core = &engine.core;
+        // Read this before the clock: a lease's hold must not end after the date that is sent.
         self.attempt_began = core.now();
         let hold_ms = i64::try_from(self.hold_ms()).unwrap_or(i64::MAX);
-        // Read this before the clock: the hold must not end after the date that is sent.
-        let begun = core.nanos();
         let reading = core.clock.read();
         let is_dated = engine.is_redissons_limiter();
         let dated_by = if is_dated { reading.now } else { Now::Server };
@@ -344,9 +343,9 @@ impl Flight {
                     self.remember(under_way, &earlier);
                     return Ok(None);
                 }
-                let into_ms = Nanos::from(reading.into_ms) * 1000;
-                let hold = self.hold_ms().saturating_mul(1_000_000);
-                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
+                let hold = self.hold_ms().saturating_mul(1000);
+                let hold_end = self.attempt_began.saturating_add(hold);
+                let hold_end = hold_end.saturating_sub(reading.into_ms.into());
                 return Ok(Some(Answered { reply, dated, hold_end, audited: audit_limit > 0 }));
             }
             Err(error) => engine.name_member(error),

@@ -204,13 +204,6 @@ impl Core {
         micros(rt::now().saturating_duration_since(self.origin))
     }
 
-    /// The current time for answers given without a call.
-    #[inline]
-    pub(crate) fn nanos(&self) -> Nanos {
-        let since = rt::now().saturating_duration_since(self.origin);
-        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
-    }
-
     fn instant_of(&self, time: Time) -> Instant {
         rt::now() + self.until(time)
     }
@@ -302,9 +295,6 @@ impl Core {
         self.leave_runtimes();
     }
 }
-
-/// Nanoseconds since the client's origin: the time base for granting leased permits.
-pub(crate) type Nanos = u64;
 
 /// A duration in the queues' microseconds.
 pub(crate) fn micros(duration: Duration) -> Time {

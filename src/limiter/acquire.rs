@@ -221,12 +221,13 @@ impl RateLimiter {
 
     /// The answer without a call, if there is one.
     fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
-        if let Some(taken) = self.engine().take_leased(permits) {
-            let grant = Grant::leased(self.engine().clone(), taken, permits, self.deadline);
+        let engine = self.engine();
+        if let Some(taken) = engine.leases().take(engine, permits) {
+            let grant = Grant::leased(engine.clone(), taken, permits, self.deadline);
             return Some(Decision::Granted(grant));
         }
         let is_now = max_wait == MaxWait::None;
-        let (wait, rate) = is_now.then(|| self.engine().remembered_denial(permits))??;
+        let (wait, rate) = is_now.then(|| engine.remembered_denial(permits))??;
         Some(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)))
     }
 

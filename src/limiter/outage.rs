@@ -109,7 +109,7 @@ impl Asked<'_> {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
                 let permits = self.request.permits;
-                self.outage.granted(&engine.core, permits);
+                self.outage.count(&engine.core, |report| report.granted += permits);
                 let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
@@ -131,11 +131,11 @@ impl Asked<'_> {
         };
         Some(match answer {
             Ok(Answer::Granted(granted)) => {
-                self.outage.granted(&engine.core, granted.permits());
+                self.outage.count(&engine.core, |report| report.granted += granted.permits());
                 Ok(Decision::Granted(Grant::new(granted, deadline)))
             }
             Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) if fits => {
-                self.outage.denied(&engine.core);
+                self.outage.count(&engine.core, |report| report.denied += 1);
                 Ok(Decision::Denied(Denial::new(wait, Some(own_rate), DecidedBy::Outage)))
             }
             // The server may grant it when it is back.
@@ -159,7 +159,7 @@ impl Asked<'_> {
         if let Some(rate) = rate.filter(|rate| fewest > engine.most_permits(*rate)) {
             return Err(self.limiter.exceeds(fewest, rate));
         }
-        self.outage.denied(&engine.core);
+        self.outage.count(&engine.core, |report| report.denied += 1);
         let wait = Wait::of_ms(engine.next_look_ms(), true);
         Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
     }

@@ -63,7 +63,7 @@ impl Store {
             #[cfg(all(test, not(shuttle)))]
             Store::Remote(store) => store.run(keys, call, limit),
             #[cfg(all(test, shuttle))]
-            Store::Model(store) => store.run(call),
+            Store::Model(store) => store.run(keys, call),
         }
     }
 
@@ -179,7 +179,7 @@ pub(crate) struct ScanReply {
 }
 
 /// The answer of a test's store to a call whose type the store has found out.
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 pub(crate) fn answer_to<C: StoreCall, T: 'static + Send>(reply: Reply<T>) -> Reply<C::Reply> {
     let same = |reply: T| (Box::new(reply) as Box<dyn std::any::Any>).downcast::<C::Reply>();
     reply

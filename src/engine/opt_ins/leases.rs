@@ -20,7 +20,7 @@ use super::usage::LeaseUsage;
 use crate::clock::Now;
 use crate::engine::refund::{Entry, RefundInFlight};
 use crate::engine::tasks::Tasks;
-use crate::engine::{Core, Engine, Nanos, driver};
+use crate::engine::{Core, Engine, driver, micros};
 use crate::error::Error;
 use crate::observe::{Count, CountPart};
 use crate::options::LeaseTerms;
@@ -33,12 +33,12 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 const LOOKS: u64 = 4;
 
 /// The longest that a lease is used without checking the clock that dates entries.
-const CHECK_CLOCK_EVERY: Nanos = 1_000_000;
+const CHECK_CLOCK_EVERY: Time = 1_000;
 
 /// The leases of one limiter in one client. Their lock must be taken last.
 #[derive(Default)]
 pub(crate) struct Leases {
-    terms: OnceLock<LeaseTerms>,
+    pub(super) terms: OnceLock<LeaseTerms>,
     state: Mutex<State>,
 }
 
@@ -47,8 +47,8 @@ struct State {
     /// Ordered from oldest to newest. The second is fetched while the first is being used up.
     in_use: Vec<Lease>,
     /// From this time on, the leases must be checked before anything is taken.
-    usable_until: Nanos,
-    last_take: Nanos,
+    usable_until: Time,
+    last_take: Time,
     /// A take that leaves fewer permits than this requests another lease.
     low: u64,
     /// Whether a call for the next lease must be made.
@@ -67,7 +67,7 @@ pub(in crate::engine) struct Lease {
     pub(in crate::engine) entry: Arc<Entry>,
     /// The unused permits.
     pub(in crate::engine) left: u64,
-    pub(in crate::engine) end: Nanos,
+    pub(in crate::engine) end: Time,
 }
 
 /// Permits taken out of a lease.
@@ -119,14 +119,6 @@ pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 }
 
 impl Leases {
-    pub(super) fn start(&self, terms: LeaseTerms) {
-        let _ = self.terms.set(terms);
-    }
-
-    pub(super) fn terms(&self) -> Option<LeaseTerms> {
-        self.terms.get().copied()
-    }
-
     /// Whether this limiter uses leases.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
@@ -137,7 +129,7 @@ impl Leases {
     pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<Taken> {
         let terms = self.terms.get().filter(|_| permits > 0)?;
         // Read the clock for every take, so that nothing is used after the end of the hold.
-        let now = engine.core.nanos();
+        let now = engine.core.now();
         let mut state = lock(&self.state);
         if state.in_use.is_empty() {
             return None;
@@ -152,7 +144,7 @@ impl Leases {
         lease.left -= permits;
         let taken = Taken { entry: lease.entry.clone(), left: lease.left };
         state.last_take = now;
-        state.usage.add(now, nanos(terms.hold), permits);
+        state.usage.add(now, micros(terms.hold), permits);
         let runs_low = held >= state.low && held - permits < state.low;
         state.is_call_wanted |= runs_low;
         drop(state);
@@ -212,7 +204,7 @@ impl Leases {
         }
         let all = match terms.permits {
             Some(permits) => permits.into(),
-            None => state.usage.wanted(core.nanos(), nanos(terms.hold)),
+            None => state.usage.wanted(core.now(), micros(terms.hold)),
         };
         let permits = all.saturating_sub(held).min(rate.permits());
         (permits > 0).then_some(LeaseRequest { permits, hold_ms, epoch: state.epoch })
@@ -231,8 +223,8 @@ impl Leases {
         let Some(terms) = self.terms.get() else { return };
         engine.observer.counted(Count::Leased, lease.left);
         let (ended, _) = self.update(engine, |state, left| {
-            let now = engine.core.nanos();
-            let hold = nanos(terms.hold);
+            let now = engine.core.now();
+            let hold = micros(terms.hold);
             state.usage.add(now, hold, lease.entry.granted - lease.left);
             if ends_all {
                 state.end(left, |_| true);
@@ -269,10 +261,10 @@ impl Leases {
 
     /// Ends leases that have run out, or that were not used for half their hold. Returns the time of the
     /// next check; `None` if nothing is leased.
-    pub(crate) fn look(&self, engine: &Arc<Engine>) -> Option<Nanos> {
-        let hold = nanos(self.terms.get()?.hold);
+    pub(crate) fn look(&self, engine: &Arc<Engine>) -> Option<Time> {
+        let hold = micros(self.terms.get()?.hold);
         let (again, _) = self.update(engine, |state, left| {
-            let now = engine.core.nanos();
+            let now = engine.core.now();
             state.shorten_for_clock(&engine.core, now);
             let is_idle = now.saturating_sub(state.last_take) >= hold / 2;
             state.end(left, |lease| is_idle || lease.end <= now || lease.left == 0);
@@ -335,13 +327,8 @@ impl Leases {
     }
 
     /// The number of permits that are leased and unused.
-    pub(super) fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         lock(&self.state).held()
-    }
-
-    /// Whether there are leases that would be lost with the engine.
-    pub(crate) fn is_out(&self) -> bool {
-        !lock(&self.state).in_use.is_empty()
     }
 
     /// Runs `act` under the lock, and then starts giving back the leftovers it produced. The guard held
@@ -388,13 +375,12 @@ impl State {
     }
 
     /// Brings the ends forward if the clock that dated the entries has been set forward.
-    fn shorten_for_clock(&mut self, core: &Core, now: Nanos) {
+    fn shorten_for_clock(&mut self, core: &Core, now: Time) {
         let reading = core.clock.read();
         let Now::At(at) = reading.now else { return };
         for lease in &mut self.in_use {
             let ms = u64::try_from(lease.entry.date.saturating_sub(at)).unwrap_or(0);
-            let rest =
-                ms.saturating_mul(1_000_000).saturating_sub(u64::from(reading.into_ms) * 1000);
+            let rest = ms.saturating_mul(1000).saturating_sub(reading.into_ms.into());
             lease.end = lease.end.min(now.saturating_add(rest));
         }
     }
@@ -407,7 +393,7 @@ fn start_expiry(engine: &Arc<Engine>, mut ended: oneshot::Receiver<()>) {
     engine.core.spawn(async move {
         let look = || {
             let engine = limiter.upgrade()?;
-            Some(engine.core.origin + Duration::from_nanos(engine.leases().look(&engine)?))
+            Some(engine.core.instant_of(engine.leases().look(&engine)?))
         };
         while let Some(at) = look() {
             let timer = rt::sleep_until(at);
@@ -417,9 +403,4 @@ fn start_expiry(engine: &Arc<Engine>, mut ended: oneshot::Receiver<()>) {
             }
         }
     });
-}
-
-/// A duration in nanoseconds.
-fn nanos(duration: Duration) -> Nanos {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,7 +4,7 @@
 //! engine calls them when it is asked for permits, makes a call, receives an answer, gives permits back or
 //! replaces the limiter.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use super::Engine;
 use super::flight::{Answered, Flight};
@@ -19,7 +19,7 @@ pub(crate) mod leases;
 pub(crate) mod usage;
 
 use denials::{Denials, Refusal};
-use leases::{Leases, Taken, take_lease_outcomes};
+use leases::{Leases, take_lease_outcomes};
 
 /// The optional features that a limiter's user has chosen.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Engine {
     pub(crate) fn options(&self) -> LimiterOptions {
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;
         LimiterOptions {
-            lease: leases.terms(),
+            lease: leases.terms.get().copied(),
             denial_memory: denials.get().map(Denials::longest),
             share: share.get().copied(),
             max_waiters: max_waiters.get().copied(),
@@ -92,9 +92,7 @@ impl Engine {
         set(share, options.share);
         set(max_waiters, options.max_waiters);
         set(denials, options.denial_memory.map(Denials::new));
-        if let Some(terms) = options.lease {
-            leases.start(terms);
-        }
+        set(&leases.terms, options.lease);
         if let Some(label) = options.label {
             self.observer.set_label(label);
         }
@@ -114,12 +112,6 @@ impl Engine {
     #[inline]
     pub(crate) fn answers_locally(&self) -> bool {
         self.opt_ins.denials.get().is_some() || self.opt_ins.leases.is_on()
-    }
-
-    /// Takes permits out of a lease.
-    #[inline]
-    pub(crate) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
-        self.opt_ins.leases.take(self, permits)
     }
 
     /// The denial of a request that does not wait, if it is known to hold.

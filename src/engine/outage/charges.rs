@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
-use crate::store::{ChargeCall, ChargeReply, ServerTimeCall, TrySetRateCall};
+use crate::store::{ChargeReply, TrySetRateCall};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 /// The grants within this part of an interval share an entry, dated with the last of them. It counts that
@@ -58,17 +58,13 @@ pub(super) fn gather(
 }
 
 impl Engine {
-    /// The date of a charge's entry. With the server's clock, it is as long ago as its permits were
-    /// granted.
+    /// The date of a charge's entry: as long ago as its permits were granted.
     pub(super) async fn date_of(&self, charge: &Charge, local_now: i64) -> Result<i64, Error> {
-        if let Some(date) = charge.date {
-            return Ok(date);
+        let age = (local_now - charge.granted_at).max(0);
+        match charge.date {
+            Some(date) => Ok(date),
+            None => Ok(self.entry_time(self.core.attempt).await? - age),
         }
-        if !self.core.clock.is_servers() {
-            return Ok(charge.granted_at);
-        }
-        let time = self.attempt(ServerTimeCall, self.core.attempt).await? / 1000;
-        Ok(time - (local_now - charge.granted_at).max(0))
     }
 
     /// Writes an entry. If there is no limiter, and the next acquire would create one with this rate, it is
@@ -84,13 +80,11 @@ impl Engine {
             let left = self.charge_policy(policy, id, permits).await?;
             return Ok(ChargeReply { counts: true, left, rate: policy.rate() });
         }
-        let now = self.core.clock.read().now;
-        let call = ChargeCall { now, id, date, permits, seen: self.seen() };
         let limit = self.core.attempt;
-        match (self.attempt(call, limit).await, create) {
+        match (self.write_entry(id, date, permits, limit).await, create) {
             (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
                 self.attempt(TrySetRateCall(rate), limit).await?;
-                self.attempt(call, limit).await
+                self.write_entry(id, date, permits, limit).await
             }
             (answer, _) => answer,
         }

@@ -12,7 +12,7 @@ use crate::engine::micros;
 use crate::error::Error;
 use crate::observe::{Count, Event, Observers};
 use crate::queue::Time;
-use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::wire::keys::Keys;
 
@@ -38,8 +38,6 @@ pub enum CircuitState {
 }
 
 pub(super) struct Circuit {
-    /// Whether there is a fault; read without the lock.
-    is_open: AtomicBool,
     fault: Mutex<Option<Fault>>,
     /// The time of the last answer to a call.
     last_answer: AtomicU64,
@@ -65,7 +63,6 @@ struct Fault {
 impl Circuit {
     pub(super) fn new(observers: Observers) -> Self {
         Circuit {
-            is_open: AtomicBool::default(),
             fault: Mutex::default(),
             last_answer: AtomicU64::default(),
             opened: Notify::new(),
@@ -74,9 +71,8 @@ impl Circuit {
         }
     }
 
-    #[inline]
     pub(super) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+        lock(&self.fault).is_some()
     }
 
     pub(super) fn state(&self) -> CircuitState {
@@ -96,11 +92,7 @@ impl Circuit {
     /// Records that a call was answered, so the server is there.
     pub(super) fn answered(&self, now: Time) {
         self.last_answer.store(now, Ordering::Relaxed);
-        let fault = match self.is_open() {
-            true => self.change(Option::take),
-            false => None,
-        };
-        if let Some(Fault { cause, .. }) = fault {
+        if let Some(Fault { cause, .. }) = self.change(Option::take) {
             self.observers.event(&Event::CircuitClosed { cause: &cause });
         }
         self.settled.notify_waiters();
@@ -174,7 +166,6 @@ impl Circuit {
         let mut fault = lock(&self.fault);
         let before = CircuitState::of(fault.as_ref());
         let done = act(&mut fault);
-        self.is_open.store(fault.is_some(), Ordering::Release);
         let now = CircuitState::of(fault.as_ref());
         if before != now {
             self.count(before, -1);

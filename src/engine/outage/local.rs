@@ -95,11 +95,7 @@ impl Outage {
         if let Some((stand_in, own)) = &local.decides {
             return StandIn::Limiter(of_class(stand_in), *own);
         }
-        // Set this first: the task that removes limiters without a stand-in from the list must find one
-        // here.
-        self.has_local.store(true, Ordering::Release);
         if !outages.admit(engine, self) {
-            self.has_local.store(!local.charges.is_empty(), Ordering::Release);
             drop(guard);
             if !outages.is_full.swap(true, Ordering::Relaxed) {
                 let most = MOST_STAND_INS;
@@ -164,7 +160,7 @@ impl Outage {
             }
             if local.charges.is_empty() {
                 local.writing_since = None;
-                self.has_local.store(false, Ordering::Release);
+                engine.core.outages.remove(self);
                 (ReturnStep::Done, taken)
             } else {
                 local.writing_since = Some(now);
@@ -198,7 +194,7 @@ impl Outage {
         if let Some((stand_in, _)) = local.decides.take() {
             store.store.take(&stand_in.keys, now);
         }
-        self.has_local.store(false, Ordering::Release);
+        engine.core.outages.remove(self);
         true
     }
 
@@ -208,7 +204,7 @@ impl Outage {
             let counts = charge.expires_at > local_now;
             if !counts {
                 engine.observer.counted(Count::ChargesExpired, charge.permits);
-                self.count(&engine.core, |counts| &counts.not_written, charge.permits);
+                self.count(&engine.core, |report| report.not_written += charge.permits);
             }
             counts
         });
@@ -233,10 +229,10 @@ impl Outage {
         };
         let Some(permits) = permits else { return };
         engine.observer.event(&Event::Charged { permits, is_written });
-        match is_written {
-            true => self.count(&engine.core, |counts| &counts.written, permits),
-            false => self.count(&engine.core, |counts| &counts.not_written, permits),
-        }
+        self.count(&engine.core, |report| match is_written {
+            true => report.written += permits,
+            false => report.not_written += permits,
+        });
     }
 }
 
@@ -244,9 +240,6 @@ impl Engine {
     /// A permit that this client had of the server's semaphore is no longer held, and one more is the stand-in's.
     pub(in crate::engine) fn stand_in_has_more(&self) {
         let (Some(outage), Some(semaphore)) = (self.outage.get(), &self.semaphore) else { return };
-        if !outage.has_local.load(Ordering::Acquire) {
-            return;
-        }
         let decides = lock(&outage.local).decides.clone();
         if let Some((stand_in, own)) = decides {
             semaphore.fit(&stand_in, own.permits());

@@ -41,7 +41,6 @@ pub use circuit::CircuitState;
 use circuit::{Circuit, FIRST_PAUSE};
 use local::Local;
 pub(crate) use local::StandIn;
-use report::Counts;
 pub use report::OutageReport;
 
 /// The maximum number of a client's limiters with a stand-in: during an outage, anybody who can invent keys
@@ -56,11 +55,12 @@ pub(crate) struct Outages {
     /// The circuit breakers, by the part of the store that they cover.
     circuits: Mutex<HashMap<u64, Arc<Circuit>>>,
     local_store: OnceLock<LocalStore>,
-    /// The limiters that have a stand-in, by the address of their [`Outage`].
+    /// The limiters whose stand-in decides, or has left charges to be written, by the address of their
+    /// [`Outage`]. Changed under the lock of its [`Local`], which is taken first.
     stand_ins: Mutex<HashMap<usize, Weak<Engine>>>,
     /// Whether a limiter was refused a stand-in for lack of room.
     is_full: AtomicBool,
-    counts: Counts,
+    counts: Mutex<OutageReport>,
     is_closed: AtomicBool,
 }
 
@@ -75,12 +75,10 @@ struct LocalStore {
 /// Outage state of one limiter.
 #[derive(Default)]
 pub(crate) struct Outage {
-    /// Whether a stand-in decides or has left charges to be written; read without the lock.
-    has_local: AtomicBool,
     local: Mutex<Local>,
     /// Notified when a task has finished writing or has given up.
     written: Notify,
-    counts: Counts,
+    counts: Mutex<OutageReport>,
 }
 
 impl Core {
@@ -98,31 +96,23 @@ impl Core {
 
     /// Lets the server decide again, now that it is back.
     async fn end_stand_ins(&self) {
-        let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
-        for engine in engines.iter().filter_map(Weak::upgrade) {
+        for engine in self.outages.with_stand_in() {
             let _ = engine.end_stand_in(LONGEST_TIMER).await;
         }
-        // Clear the list only now: this future may be dropped at any time, and the next prober continues.
-        lock(&self.outages.stand_ins)
-            .retain(|_, engine| engine.upgrade().is_some_and(|engine| engine.has_stand_in()));
         self.outages.is_full.store(false, Ordering::Relaxed);
     }
 
     /// Removes stand-ins whose grants no longer count, if other limiters need the room.
     fn make_room_for_stand_ins(&self) {
-        if !self.outages.is_full.load(Ordering::Relaxed) {
-            return;
-        }
-        let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
-        for engine in engines.iter().filter_map(Weak::upgrade) {
-            engine.needs_stand_in();
+        if self.outages.is_full.load(Ordering::Relaxed) {
+            self.outages.with_stand_in().iter().for_each(|engine| _ = engine.needs_stand_in());
         }
     }
 
     pub(crate) fn outage_report(&self) -> OutageReport {
         let circuits = lock(&self.outages.circuits);
-        let state = circuits.values().map(|circuit| circuit.state()).max();
-        self.outages.counts.report(state.unwrap_or_default())
+        let circuit = circuits.values().map(|circuit| circuit.state()).max().unwrap_or_default();
+        OutageReport { circuit, ..lock(&self.outages.counts).clone() }
     }
 }
 
@@ -157,10 +147,18 @@ impl Outages {
         is_admitted
     }
 
-    /// The number of limiters that have a stand-in.
-    #[cfg(all(test, not(shuttle)))]
-    pub(in crate::engine) fn stand_ins(&self) -> usize {
-        lock(&self.stand_ins).len()
+    fn has_stand_in(&self, outage: &Outage) -> bool {
+        lock(&self.stand_ins).contains_key(&outage.address())
+    }
+
+    /// Records that a limiter's stand-in is gone, with all that it has granted.
+    fn remove(&self, outage: &Outage) {
+        lock(&self.stand_ins).remove(&outage.address());
+    }
+
+    /// The limiters that have a stand-in.
+    pub(in crate::engine) fn with_stand_in(&self) -> Vec<Arc<Engine>> {
+        lock(&self.stand_ins).values().filter_map(Weak::upgrade).collect()
     }
 
     fn is_closed(&self) -> bool {
@@ -208,18 +206,9 @@ impl Outage {
         std::ptr::from_ref(self) as usize
     }
 
-    fn count(&self, core: &Core, which: impl Fn(&Counts) -> &AtomicU64, number: u64) {
-        for counts in [&self.counts, &core.outages.counts] {
-            which(counts).fetch_add(number, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn granted(&self, core: &Core, permits: u64) {
-        self.count(core, |counts| &counts.granted, permits);
-    }
-
-    pub(crate) fn denied(&self, core: &Core) {
-        self.count(core, |counts| &counts.denied, 1);
+    /// Adds to the counts of the limiter and of its client.
+    pub(crate) fn count(&self, core: &Core, add: impl Fn(&mut OutageReport)) {
+        [&self.counts, &core.outages.counts].into_iter().for_each(|counts| add(&mut lock(counts)));
     }
 }
 
@@ -248,12 +237,6 @@ impl Engine {
     fn circuit(&self) -> Arc<Circuit> {
         let core = &self.core;
         core.outages.circuit(core.store.part_of(&self.keys), &core.observers)
-    }
-
-    /// Makes the server count as back.
-    #[cfg(all(test, not(shuttle)))]
-    pub(in crate::engine) fn close_circuit(&self) {
-        self.circuit().answered(self.core.now());
     }
 
     pub(in crate::engine) fn new_id(&self) -> EntryId {
@@ -306,22 +289,19 @@ impl Engine {
             }
             return Ok(false);
         }
-        match outage.has_local.load(Ordering::Acquire) {
+        match self.core.outages.has_stand_in(outage) {
             true => self.end_stand_in(limit).await,
             false => Ok(true),
         }
     }
 
-    /// Lets the server decide again after a moment if the server does not count as unavailable, because it
-    /// failed only one call or is back already. No prober would do so, and perhaps nobody calls this
-    /// limiter again. The delay prevents a call from going back and forth between the server and a
-    /// stand-in.
+    /// Lets the server decide again after a moment if it does not count as unavailable, because it failed
+    /// only one call or is back already. No prober would do so, and perhaps nobody calls this limiter again.
+    /// The delay prevents a call from going back and forth between the server and a stand-in.
     fn end_stand_in_soon(self: &Arc<Self>) {
-        if let Ok(runtime) = self.core.runtime()
-            && !self.circuit().is_open()
-        {
-            let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
-            runtime.spawn(async move {
+        if !self.circuit().is_open() {
+            let (engine, busy) = (self.clone(), Tasks::begin(&self.core));
+            self.core.spawn(async move {
                 let _busy = busy;
                 rt::sleep(FIRST_PAUSE).await;
                 let _ = engine.end_stand_in(LONGEST_TIMER).await;
@@ -372,19 +352,15 @@ impl Engine {
 
     /// Whether a stand-in's state would be lost with this engine.
     pub(crate) fn has_stand_in(&self) -> bool {
-        self.outage.get().is_some_and(|outage| outage.has_local.load(Ordering::Acquire))
+        self.outage.get().is_some_and(|outage| self.core.outages.has_stand_in(outage))
     }
 
     /// Whether an unused engine's stand-in must be kept. A stand-in whose grants no longer count is
     /// forgotten here; otherwise, a service with a limiter for each caller would keep the stand-ins of all
     /// callers that come while the server is unavailable.
     pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
-        let Some(outage) = self.outage.get().filter(|_| self.has_stand_in()) else { return false };
-        if !outage.forget_spent(self) {
-            return true;
-        }
-        lock(&self.core.outages.stand_ins).remove(&outage.address());
-        false
+        let outage = self.outage.get().filter(|_| self.has_stand_in());
+        outage.is_some_and(|outage| !outage.forget_spent(self))
     }
 
     /// Passes the outage state to the engine that replaces this one when the options of its limiter end
@@ -394,6 +370,7 @@ impl Engine {
     pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
         let Some(outage) = self.outage.get() else { return };
         next.outage.get_or_init(|| outage.clone());
+        let _local = lock(&outage.local);
         if self.has_stand_in() {
             self.core.outages.admit(next, outage);
         }
@@ -401,7 +378,9 @@ impl Engine {
 
     pub(crate) fn outage_report(&self) -> OutageReport {
         match self.outage.get() {
-            Some(outage) => outage.counts.report(self.circuit().state()),
+            Some(outage) => {
+                OutageReport { circuit: self.circuit().state(), ..lock(&outage.counts).clone() }
+            }
             None => OutageReport::default(),
         }
     }

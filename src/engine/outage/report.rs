@@ -1,7 +1,6 @@
 //! The report of decisions made while the server was unavailable, for the program to read.
 
 use super::circuit::CircuitState;
-use crate::rt::atomic::{AtomicU64, Ordering};
 
 /// Decisions made without the server since the client was created:
 /// [`Client::outages`](crate::Client::outages) and [`RateLimiter::outages`](crate::RateLimiter::outages).
@@ -23,25 +22,4 @@ pub struct OutageReport {
     /// but could not be written: the limiter was gone or could not be read, or the permits expired during
     /// the attempts. All other permits expired or were given back before the server was back.
     pub not_written: u64,
-}
-
-#[derive(Default)]
-pub(super) struct Counts {
-    pub(super) granted: AtomicU64,
-    pub(super) denied: AtomicU64,
-    pub(super) written: AtomicU64,
-    pub(super) not_written: AtomicU64,
-}
-
-impl Counts {
-    pub(super) fn report(&self, circuit: CircuitState) -> OutageReport {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        OutageReport {
-            circuit,
-            granted: read(&self.granted),
-            denied: read(&self.denied),
-            written: read(&self.written),
-            not_written: read(&self.not_written),
-        }
-    }
 }

@@ -65,7 +65,7 @@ pub(crate) use policy::{
 };
 pub(crate) use policy_all::PolicyAllCall;
 pub(crate) use refund::RefundCall;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 pub(crate) use refund::RefundReply;
 pub(crate) use release::ReleaseCall;
 #[cfg(any(feature = "admin", test))]

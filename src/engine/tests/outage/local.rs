@@ -116,7 +116,7 @@ async fn a_call_writes_what_was_granted_here_if_it_comes_before_the_prober() {
     grant(&limiter, 60).await;
     world.set_away(false);
     // Another limiter's call closes the circuit, in this test.
-    limiter.engine().close_circuit();
+    limiter.engine().server_answered();
     let calls = (0..10).map(|_| limiter.try_acquire_now(10));
     let granted =
         join_all(calls).await.into_iter().filter(|answer| answer.as_ref().unwrap().is_granted());
@@ -137,7 +137,7 @@ async fn a_handle_for_each_call_is_granted_no_more_than_one_for_all() {
         denial(&limiter(), 1).await;
         world.set_away(false);
         // The server is back before the prober has noticed.
-        limiter().engine().close_circuit();
+        limiter().engine().server_answered();
         assert_eq!(denial(&limiter(), 1).await.decided_by(), DecidedBy::Store);
         assert_eq!((client.outages().written, world.available().await), (100, 0));
     }
@@ -324,7 +324,7 @@ async fn no_more_limiters_than_so_many_are_decided_here() {
         assert!(denial.is_lower_bound() && denial.retry_after() <= LOOK, "{denial}");
     }
     let core = &client.0.core;
-    assert_eq!(core.outages.stand_ins(), MOST_STAND_INS);
+    assert_eq!(core.outages.with_stand_in().len(), MOST_STAND_INS);
     assert!(client.0.len() <= 2 * MOST_STAND_INS + 1, "{}", client.0.len());
     // Those that have a place keep it, and their count.
     assert!(!ask("user:7".to_owned()).await.is_granted());
@@ -336,7 +336,7 @@ async fn no_more_limiters_than_so_many_are_decided_here() {
     world.set_away(false);
     clock.advance(1);
     sleep(LOOK * 2).await;
-    assert_eq!(core.outages.stand_ins(), 0);
+    assert_eq!(core.outages.with_stand_in().len(), 0);
     assert_eq!(ask("user:7".to_owned()).await.into_grant().unwrap().decided_by(), DecidedBy::Store);
 }
 
@@ -373,7 +373,7 @@ async fn limiters_whose_grants_have_expired_are_forgotten_while_the_server_is_aw
     }
     let core = &client.0.core;
     assert!(client.0.len() <= 2048, "{}", client.0.len());
-    assert!(core.outages.stand_ins() <= 2048, "{}", core.outages.stand_ins());
+    assert!(core.outages.with_stand_in().len() <= 2048, "{}", core.outages.with_stand_in().len());
     // None of the last interval.
     for number in [4001, 4500, 4999] {
         let limiter = client.limiter(&format!("user:{number}")).unwrap().with_rate(rate(100));
@@ -383,10 +383,10 @@ async fn limiters_whose_grants_have_expired_are_forgotten_while_the_server_is_aw
     grant(&limiter, 50).await;
     // Nor is there more than one of a limiter whose options end with its handle.
     let options = LimiterOptions::new().on_outage(OnOutage::Local(Fraction::ALL));
-    let before = core.outages.stand_ins();
+    let before = core.outages.with_stand_in().len();
     for _ in 0..10 {
         let limiter = client.limiter_with("other", options).unwrap().with_rate(rate(100));
         grant(&limiter, 1).await;
     }
-    assert_eq!(core.outages.stand_ins(), before + 1);
+    assert_eq!(core.outages.with_stand_in().len(), before + 1);
 }

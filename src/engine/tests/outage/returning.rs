@@ -49,7 +49,7 @@ async fn calls_do_not_wait_beyond_their_deadline_for_what_is_written() {
     }
     world.set_away(false);
     world.store.ledger().charges_take.store(900, Ordering::SeqCst);
-    limiter.engine().close_circuit();
+    limiter.engine().server_answered();
     let limiter = limiter.with_deadline(ms(300)).unwrap();
     let began = Instant::now();
     let answer = limiter.try_acquire_now(1).await;
