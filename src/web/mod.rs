@@ -44,9 +44,11 @@ mod together;
 mod trouble;
 
 pub use admission::{Admission, Standing};
+#[cfg(feature = "tower")]
+pub(crate) use admitted::Admitted;
+pub(crate) use admitted::InUse;
 #[cfg(feature = "actix-web")]
 pub(crate) use admitted::WasRefused;
-pub(crate) use admitted::{Admitted, InUse};
 pub use client_address::TrustedProxies;
 pub use fields::RateHeaders;
 pub use key::Key;
