@@ -112,19 +112,14 @@ impl RateLimitLayer {
 
 /// The address of a connection, if it is in one of the default places.
 fn found(extensions: &Extensions) -> Option<IpAddr> {
-    if let Some(address) = extensions.get::<SocketAddr>() {
-        return Some(address.ip());
-    }
-    if let Some(address) = extensions.get::<IpAddr>() {
-        return Some(*address);
-    }
+    let address = extensions.get::<SocketAddr>().map(SocketAddr::ip);
+    let address = address.or_else(|| extensions.get().copied());
     // Checked last: features are unified across a build, so `axum` must not change whom an existing layer
     // counts.
     #[cfg(feature = "axum")]
-    if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
-        return Some(info.0.ip());
-    }
-    None
+    let address = address
+        .or_else(|| Some(extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()?.0.ip()));
+    address
 }
 
 impl<S> Layer<S> for RateLimitLayer {

@@ -67,11 +67,9 @@ use crate::error::{Error, Operation};
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 fn check_header_name(name: &str) -> Result<(), Error> {
-    match http::HeaderName::from_bytes(name.as_bytes()) {
-        Ok(_) => Ok(()),
-        Err(_) => {
-            let detail = format!("a header named {name:?}: not a valid name");
-            Err(Error::invalid(Operation::Limits, detail))
-        }
-    }
+    let parsed = http::HeaderName::from_bytes(name.as_bytes());
+    parsed.map(drop).map_err(|_| {
+        let detail = format!("a header named {name:?}: not a valid name");
+        Error::invalid(Operation::Limits, detail)
+    })
 }
