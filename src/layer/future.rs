@@ -25,28 +25,14 @@ pin_project! {
     where
         S: Service<Request<ReqBody>>,
     {
+        // Boxed, because its type cannot be named. The service's future need be neither `Send` nor `'static`.
+        decision: BoxFuture<'static, Result<Admitted, Response<Bytes>>>,
+        // Until the decision is made.
+        call: Option<(S, Request<ReqBody>)>,
+        // From then on.
         #[pin]
-        state: State<S, ReqBody>,
-    }
-}
-
-pin_project! {
-    #[project = StateProjection]
-    enum State<S, ReqBody>
-    where
-        S: Service<Request<ReqBody>>,
-    {
-        // Only the decision is boxed, because its type cannot be named. The service's future need be neither
-        // `Send` nor `'static`.
-        Deciding {
-            decision: BoxFuture<'static, Result<Admitted, Response<Bytes>>>,
-            call: Option<(S, Request<ReqBody>)>,
-        },
-        Serving {
-            #[pin]
-            response: S::Future,
-            admitted: Admitted,
-        },
+        response: Option<S::Future>,
+        admitted: Admitted,
     }
 }
 
@@ -59,7 +45,8 @@ where
         service: S,
         request: Request<ReqBody>,
     ) -> Self {
-        ResponseFuture { state: State::Deciding { decision, call: Some((service, request)) } }
+        let (call, admitted) = (Some((service, request)), Admitted::default());
+        ResponseFuture { decision, call, response: None, admitted }
     }
 }
 
@@ -71,36 +58,29 @@ where
     type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
-            match state.as_mut().project() {
-                StateProjection::Deciding { decision, call } => {
-                    let admitted = match ready!(decision.as_mut().poll(cx)) {
-                        Ok(admitted) => admitted,
-                        Err(refused) => {
-                            return Poll::Ready(Ok(refused.map(ResponseBody::of_refusal)));
-                        }
-                    };
-                    let Some((mut service, mut request)) = call.take() else {
-                        unreachable!("the decision is made once")
-                    };
-                    request.extensions_mut().insert(admitted.admission.clone());
-                    let response = service.call(request);
-                    state.set(State::Serving { response, admitted });
-                }
-                StateProjection::Serving { response, admitted } => {
-                    let response = ready!(response.poll(cx));
-                    let head = match &response {
-                        Ok(response) => ResponseHead::of(response),
-                        Err(_) => ResponseHead::failed(500),
-                    };
-                    let (fields, in_use) = mem::take(admitted).settle(&head);
-                    return Poll::Ready(response.map(|mut response| {
-                        append(response.headers_mut(), fields);
-                        response.map(|body| ResponseBody::of_service(body, in_use))
-                    }));
-                }
+        let mut this = self.project();
+        if this.call.is_some() {
+            match ready!(this.decision.as_mut().poll(cx)) {
+                Ok(admitted) => *this.admitted = admitted,
+                Err(refused) => return Poll::Ready(Ok(refused.map(ResponseBody::of_refusal))),
             }
         }
+        if let Some((mut service, mut request)) = this.call.take() {
+            request.extensions_mut().insert(this.admitted.admission.clone());
+            this.response.set(Some(service.call(request)));
+        }
+        let Some(response) = this.response.as_pin_mut() else {
+            unreachable!("the service is called once the decision is made")
+        };
+        let response = ready!(response.poll(cx));
+        let head = match &response {
+            Ok(response) => ResponseHead::of(response),
+            Err(_) => ResponseHead::failed(500),
+        };
+        let (fields, in_use) = mem::take(this.admitted).settle(&head);
+        Poll::Ready(response.map(|mut response| {
+            append(response.headers_mut(), fields);
+            response.map(|body| ResponseBody::of_service(body, in_use))
+        }))
     }
 }

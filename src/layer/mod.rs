@@ -82,7 +82,7 @@ use crate::web::{InUse, Limits, RequestHead};
 #[derive(Clone)]
 pub struct RateLimitLayer {
     limits: Arc<Limits>,
-    peer: Option<Arc<PeerFn>>,
+    peer: Arc<PeerFn>,
 }
 
 type PeerFn = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
@@ -90,7 +90,7 @@ type PeerFn = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 impl RateLimitLayer {
     /// A layer that asks these limits.
     pub fn new(limits: Limits) -> Self {
-        RateLimitLayer { limits: Arc::new(limits), peer: None }
+        RateLimitLayer { limits: Arc::new(limits), peer: Arc::new(found) }
     }
 
     /// Says which request extension holds the address of the connection. By default it is a [`SocketAddr`] or
@@ -105,33 +105,21 @@ impl RateLimitLayer {
         mut self,
         peer: impl Fn(&T) -> Option<IpAddr> + Send + Sync + 'static,
     ) -> Self {
-        self.peer = Some(Arc::new(move |extensions| peer(extensions.get::<T>()?)));
+        self.peer = Arc::new(move |extensions| peer(extensions.get::<T>()?));
         self
-    }
-
-    fn peer(&self, extensions: &Extensions) -> Option<IpAddr> {
-        match &self.peer {
-            Some(peer) => peer(extensions),
-            None => found(extensions),
-        }
     }
 }
 
 /// The address of a connection, if it is in one of the default places.
 fn found(extensions: &Extensions) -> Option<IpAddr> {
-    if let Some(address) = extensions.get::<SocketAddr>() {
-        return Some(address.ip());
-    }
-    if let Some(address) = extensions.get::<IpAddr>() {
-        return Some(*address);
-    }
+    let address = extensions.get::<SocketAddr>().map(SocketAddr::ip);
+    let address = address.or_else(|| extensions.get().copied());
     // Checked last: features are unified across a build, so `axum` must not change whom an existing layer
     // counts.
     #[cfg(feature = "axum")]
-    if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
-        return Some(info.0.ip());
-    }
-    None
+    let address = address
+        .or_else(|| Some(extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()?.0.ip()));
+    address
 }
 
 impl<S> Layer<S> for RateLimitLayer {
@@ -231,7 +219,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let peer = self.layer.peer(request.extensions());
+        let peer = (self.layer.peer)(request.extensions());
         let decision = self.layer.limits.decide(&RequestHead::of(&request, peer));
         // The ready service goes with the request. A clone stays, which must become ready by itself.
         let clone = self.inner.clone();

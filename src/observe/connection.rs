@@ -16,7 +16,6 @@ pub(crate) struct ConnectionObserver {
 struct History {
     /// The server of the last connection.
     server: Option<Arc<str>>,
-    is_open: bool,
     /// Attempts that have failed since then.
     failures: u32,
 }
@@ -30,7 +29,6 @@ impl ConnectionObserver {
     pub(crate) fn opened(&self, server: &Arc<str>) {
         let (before, failures) = {
             let mut history = lock(&self.history);
-            history.is_open = true;
             (history.server.replace(server.clone()), std::mem::take(&mut history.failures))
         };
         self.observers.event(&Event::Connected { server, before: before.as_deref(), failures });
@@ -46,10 +44,8 @@ impl ConnectionObserver {
         self.observers.event(&Event::ConnectFailed { error, failures });
     }
 
-    /// Reports that the connection to this server is no longer used, once for each that was opened.
+    /// Reports that the connection to this server is no longer used.
     pub(crate) fn lost(&self, server: &str, why: &'static str) {
-        if std::mem::take(&mut lock(&self.history).is_open) {
-            self.observers.event(&Event::ConnectionLost { server, why });
-        }
+        self.observers.event(&Event::ConnectionLost { server, why });
     }
 }

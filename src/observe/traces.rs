@@ -22,24 +22,21 @@ const SKEW: Duration = Duration::from_millis(100);
 /// Opens the span of a call that begins. Its parent is the span of the only caller, which the call has held
 /// until now, or else the current span.
 pub(super) fn open_span(call: &ObservedCall) -> Span {
-    let span = call.span.in_scope(|| {
+    let has_requests = call.requests() > 0;
+    call.span.in_scope(|| {
         debug_span!(
             target: TARGET,
             "redisson_limiter.call",
             operation = call.operation().name(),
             limiter = call.limiter().map(ObservedLimiter::name),
-            requests = Empty,
-            permits = Empty,
+            requests = has_requests.then(|| call.requests()),
+            permits = has_requests.then(|| call.permits()),
             granted = Empty,
             attempts = Empty,
             outcome = Empty,
             error = Empty,
         )
-    });
-    if call.requests() > 0 {
-        span.record("requests", call.requests()).record("permits", call.permits());
-    }
-    span
+    })
 }
 
 /// The observer that writes spans and events.

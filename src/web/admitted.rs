@@ -21,20 +21,12 @@ impl Unspent {
         Unspent(Some(answer))
     }
 
-    pub(super) fn of(grant: Grant) -> Self {
-        Unspent::new(Ok(Decision::Granted(grant)))
-    }
-
     pub(super) fn get(&self) -> &Result<Decision, Error> {
         self.0.as_ref().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
     }
 
     pub(super) fn into_inner(mut self) -> Result<Decision, Error> {
         self.0.take().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
-    }
-
-    pub(super) fn into_grant(self) -> Option<Grant> {
-        self.into_inner().ok()?.into_grant()
     }
 }
 

@@ -116,7 +116,10 @@ impl Limits {
                         }
                         match limit.concurrency {
                             Some(_) => in_use.add(grant, &self.client),
-                            None => held.push((Unspent::of(grant), limit.clone())),
+                            None => {
+                                let grant = Unspent::new(Ok(Decision::Granted(grant)));
+                                held.push((grant, limit.clone()));
+                            }
                         }
                         continue;
                     }
@@ -128,14 +131,16 @@ impl Limits {
                 return Err(Refusal::new(limit, Some(step.key.clone()), reason, standings));
             }
         }
-        let grants = held.into_iter().filter_map(|(held, limit)| Some((held.into_grant()?, limit)));
+        let grants = held
+            .into_iter()
+            .filter_map(|(answer, limit)| Some((answer.into_inner().ok()?.into_grant()?, limit)));
         let (grants, admission) = (grants.collect(), Admission(standings.into()));
         Ok(Admitted { admission, headers: self.headers, grants, in_use })
     }
 
     /// Asks one limit.
     async fn ask(&self, step: &Step<'_>, due: Instant) -> Unspent {
-        let answer = match step.slot.handles.get(&self.client, &step.slot.limit, &step.key) {
+        let answer = match step.slot.handle(&self.client, &step.key) {
             Ok(handle) => take(&handle.limiter, step.permits, due).await,
             Err(error) => Err(error),
         };
@@ -147,7 +152,7 @@ impl Limits {
     async fn heed_rate(&self, step: &Step<'_>, answer: Unspent, due: Instant) -> Unspent {
         let Step { slot, key, permits } = step;
         let limit = &slot.limit;
-        let Ok(handle) = slot.handles.get(&self.client, limit, key) else { return answer };
+        let Ok(handle) = slot.handle(&self.client, key) else { return answer };
         let Some(rate) = handle.rate else { return answer };
         let Some(found) = rate_of(&handle.limiter, rate, answer.get()).await else { return answer };
         if !limit.replaces(found, rate) {

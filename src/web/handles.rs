@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
-use super::limit::Limit;
+use super::limits::LimitState;
 use crate::client::Client;
 use crate::error::Error;
 use crate::group::LimitGroup;
@@ -15,14 +15,8 @@ use crate::rt::{Mutex, lock};
 /// The most recently used handles, in two generations: when the younger one is full, the older one is
 /// dropped. Handles are kept because a limiter's options (its leases, its stand-in during an outage) end with
 /// its last handle.
-pub(super) struct Handles {
-    generations: Mutex<Generations>,
-    /// The most handles that one generation holds.
-    most: usize,
-}
-
 #[derive(Default)]
-struct Generations {
+pub(super) struct Handles {
     young: HashMap<Box<str>, Arc<KeyHandle>>,
     old: HashMap<Box<str>, Arc<KeyHandle>>,
 }
@@ -66,22 +60,13 @@ impl KeyHandle {
     }
 }
 
-impl Handles {
-    /// An empty cache with room for as many handles as the limit says, at least two.
-    pub(super) fn new(limit: &Limit) -> Self {
-        Handles { generations: Mutex::default(), most: (limit.most_handles / 2).max(1) }
-    }
-
+impl LimitState {
     /// The handle of this key's limiter, which is made if there is none. Nothing is sent.
-    pub(super) fn get(
-        &self,
-        client: &Client,
-        limit: &Limit,
-        key: &str,
-    ) -> Result<Arc<KeyHandle>, Error> {
-        if let Some(handle) = self.find(limit, key) {
+    pub(super) fn handle(&self, client: &Client, key: &str) -> Result<Arc<KeyHandle>, Error> {
+        if let Some(handle) = self.known_handle(key) {
             return Ok(handle);
         }
+        let limit = &self.limit;
         let name = limit.limiter_name(key);
         let mut limiter = match (&limit.policy, limit.concurrency) {
             (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
@@ -103,10 +88,10 @@ impl Handles {
     }
 
     /// The handle, if there is one.
-    pub(super) fn find(&self, limit: &Limit, key: &str) -> Option<Arc<KeyHandle>> {
-        let rate = limit.rate_of(key);
+    pub(super) fn known_handle(&self, key: &str) -> Option<Arc<KeyHandle>> {
+        let rate = self.limit.rate_of(key);
         let (handle, is_young) = {
-            let Generations { young, old } = &*lock(&self.generations);
+            let Handles { young, old } = &*lock(&self.handles);
             let kept = young.get(key).map(|handle| (handle, true));
             let (handle, is_young) = kept.or_else(|| Some((old.get(key)?, false)))?;
             (handle.clone(), is_young)
@@ -121,21 +106,22 @@ impl Handles {
     }
 
     fn keep(&self, key: &str, handle: &Arc<KeyHandle>) {
-        let mut generations = lock(&self.generations);
-        let is_full = generations.young.len() >= self.most && !generations.young.contains_key(key);
+        let mut handles = lock(&self.handles);
+        let most = (self.limit.most_handles / 2).max(1);
+        let is_full = handles.young.len() >= most && !handles.young.contains_key(key);
         let dropped = is_full.then(|| {
-            let young = mem::take(&mut generations.young);
-            mem::replace(&mut generations.old, young)
+            let young = mem::take(&mut handles.young);
+            mem::replace(&mut handles.old, young)
         });
-        generations.young.insert(key.into(), handle.clone());
+        handles.young.insert(key.into(), handle.clone());
         // After the lock is released, because there may be thousands.
-        drop(generations);
+        drop(handles);
         drop(dropped);
     }
 
     #[cfg(all(test, feature = "tower", not(shuttle)))]
-    pub(super) fn len(&self) -> usize {
-        let generations = lock(&self.generations);
-        generations.young.len() + generations.old.len()
+    pub(super) fn kept_handles(&self) -> usize {
+        let handles = lock(&self.handles);
+        handles.young.len() + handles.old.len()
     }
 }

@@ -312,14 +312,10 @@ impl Limit {
     }
 
     pub(super) fn limiter_name(&self, key: &str) -> String {
-        if self.key.is_global {
-            return self.name.to_string();
+        match self.key.is_global {
+            true => self.name.to_string(),
+            false => format!("{}:{key}", self.name),
         }
-        let mut name = String::with_capacity(self.name.len() + 1 + key.len());
-        name.push_str(&self.name);
-        name.push(':');
-        name.push_str(key);
-        name
     }
 
     /// The semaphore of this name. Nothing is sent.

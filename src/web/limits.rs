@@ -14,6 +14,7 @@ use super::trouble::FirstTimes;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
+use crate::rt::Mutex;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -42,7 +43,7 @@ pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
 
 pub(super) struct LimitState {
     pub(super) limit: Arc<Limit>,
-    pub(super) handles: Handles,
+    pub(super) handles: Mutex<Handles>,
     pub(super) first_times: FirstTimes,
     /// Held while the rate of a limiter is changed, so that only one of several concurrent requests does it.
     pub(super) rate_change: tokio::sync::Mutex<()>,
@@ -102,8 +103,8 @@ impl Limits {
                 }
             }
             slots.push(LimitState {
-                handles: Handles::new(&limit),
                 limit: Arc::new(limit),
+                handles: Mutex::default(),
                 first_times: FirstTimes::default(),
                 rate_change: tokio::sync::Mutex::default(),
             });
@@ -170,7 +171,7 @@ impl Limits {
     /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {
-        self.limits.iter().map(|slot| slot.handles.len()).sum()
+        self.limits.iter().map(|slot| slot.kept_handles()).sum()
     }
 }
 

@@ -44,9 +44,11 @@ mod together;
 mod trouble;
 
 pub use admission::{Admission, Standing};
+#[cfg(feature = "tower")]
+pub(crate) use admitted::Admitted;
+pub(crate) use admitted::InUse;
 #[cfg(feature = "actix-web")]
 pub(crate) use admitted::WasRefused;
-pub(crate) use admitted::{Admitted, InUse};
 pub use client_address::TrustedProxies;
 pub use fields::RateHeaders;
 pub use key::Key;
@@ -65,11 +67,9 @@ use crate::error::{Error, Operation};
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 fn check_header_name(name: &str) -> Result<(), Error> {
-    match http::HeaderName::from_bytes(name.as_bytes()) {
-        Ok(_) => Ok(()),
-        Err(_) => {
-            let detail = format!("a header named {name:?}: not a valid name");
-            Err(Error::invalid(Operation::Limits, detail))
-        }
-    }
+    let parsed = http::HeaderName::from_bytes(name.as_bytes());
+    parsed.map(drop).map_err(|_| {
+        let detail = format!("a header named {name:?}: not a valid name");
+        Error::invalid(Operation::Limits, detail)
+    })
 }

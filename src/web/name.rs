@@ -1,5 +1,6 @@
 //! Turning what identifies a caller into a part of a limiter's name.
 
+use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use sha2::{Digest, Sha256};
 
@@ -46,19 +47,9 @@ pub(super) fn hashed(key: &str) -> String {
 
 /// The HMAC-SHA-256 (RFC 2104) of a key, marked in the same way.
 pub(super) fn hashed_with(secret: &[u8], key: &str) -> String {
-    format!("%hmac-{}", hex(hmac_sha256(secret, key.as_bytes())))
-}
-
-fn hmac_sha256(secret: &[u8], message: &[u8]) -> impl IntoIterator<Item = u8> {
-    const BLOCK: usize = 64;
-    let mut block = [0; BLOCK];
-    match secret.len() <= BLOCK {
-        true => block[..secret.len()].copy_from_slice(secret),
-        false => block[..32].copy_from_slice(&Sha256::digest(secret)),
-    }
-    let padded = |pad: u8| block.map(|byte| byte ^ pad);
-    let inner = Sha256::new().chain_update(padded(0x36)).chain_update(message).finalize();
-    Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize()
+    let hmac = Hmac::<Sha256>::new_from_slice(secret)
+        .unwrap_or_else(|_| unreachable!("a secret may have any length"));
+    format!("%hmac-{}", hex(hmac.chain_update(key).finalize().into_bytes()))
 }
 
 fn hex(bytes: impl IntoIterator<Item = u8>) -> String {

@@ -72,8 +72,12 @@ impl Refusal {
     /// The seconds after which to try again, rounded up and at least one; `None` if that is unknown or would
     /// not help.
     pub fn retry_after_secs(&self) -> Option<u64> {
+        self.denial().map(fields::retry_after_secs)
+    }
+
+    fn denial(&self) -> Option<&Denial> {
         match &self.reason {
-            Reason::Denied(denial) => Some(fields::retry_after_secs(denial)),
+            Reason::Denied(denial) => Some(denial),
             Reason::Failed(_) | Reason::NoKey(_) => None,
         }
     }
@@ -99,10 +103,7 @@ impl Refusal {
             StatusCode::TOO_MANY_REQUESTS => QUOTA_EXCEEDED,
             _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
         };
-        let denial = match &self.reason {
-            Reason::Denied(denial) => Some(denial),
-            Reason::Failed(_) | Reason::NoKey(_) => None,
-        };
+        let denial = self.denial();
         let mut response = http::Response::new(Bytes::new());
         let mut fields = vec![("cache-control", "no-store".to_owned())];
         if let Some(content_type) = grpc {

@@ -97,7 +97,7 @@ impl Step<'_> {
         if limit.is_shadow || !limit.longest_wait().is_zero() {
             return None;
         }
-        let handle = self.slot.handles.find(limit, &self.key)?;
+        let handle = self.slot.known_handle(&self.key)?;
         let engine = handle.limiter.engine();
         let is_joinable = !engine.answers_locally() && engine.semaphore.is_none();
         (is_joinable && engine.rate().is_some()).then_some(handle)
