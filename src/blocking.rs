@@ -141,7 +141,7 @@ form! {
     /// [`From`] converts either form into the other. Both are the same client: they share its id, its connections
     /// and its limiters.
     Client,
-    limiters: |client| client.limiters(),
+    limiters: |client| &client.0,
     names: |_, error| error.or_of(Operation::Connect, None)
 }
 
@@ -171,7 +171,7 @@ impl Client {
         let client = self.0.clone();
         // Not made as a call, because closing waits for calls. It fails only if the thread cannot be started,
         // or has ended with everything that was to be waited for.
-        let _ = self.0.limiters().core.on_own_thread(async move {
+        let _ = self.0.0.core.on_own_thread(async move {
             client.close().await;
             Ok(())
         });

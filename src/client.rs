@@ -53,16 +53,6 @@ use crate::store::Store;
 pub struct Client(pub(crate) Arc<Limiters>);
 
 impl Client {
-    pub(crate) fn of(limiters: Arc<Limiters>) -> Self {
-        Client(limiters)
-    }
-
-    /// The client's limiters, for its blocking form and for tests.
-    #[cfg(any(feature = "blocking", all(test, not(shuttle))))]
-    pub(crate) fn limiters(&self) -> &Arc<Limiters> {
-        &self.0
-    }
-
     /// Reports an event to this client's observers.
     #[cfg(feature = "_web")]
     pub(crate) fn report(&self, event: &Event<'_>) {
@@ -178,19 +168,8 @@ impl Client {
     /// Makes one round trip to the server, for health checks. An in-process store answers at once.
     ///
     /// It fails at once if the server is certainly away: the connection was lost and a new one cannot be
-    /// made. A server that does not answer is asked again until the client's deadline.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached,
-    ///   [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if it does not answer within the client's deadline.
-    /// - [`ErrorKind::Auth`](crate::ErrorKind::Auth) if it refuses the credentials,
-    ///   [`ErrorKind::Server`](crate::ErrorKind::Server) if it answers with any other error.
-    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future may be dropped at any time.
+    /// made. A server that does not answer is asked again until the client's deadline. Errors are those
+    /// [of the server](RateLimiter#errors-of-the-server). The future may be dropped at any time.
     pub async fn ping(&self) -> Result<(), Error> {
         self.0.call(Operation::Ping, Store::ping).await
     }

@@ -178,12 +178,11 @@ impl Error {
     /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or
     /// expire, so the limit holds. It is false for all others, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
-        let is_harmless = || {
-            self.0.operation.is_some_and(|operation| {
-                operation.is_idempotent() || operation == Operation::Acquire
-            })
-        };
-        self.may_be_retried() && (self.0.execution == Execution::NotExecuted || is_harmless())
+        let is_harmless =
+            |operation: Operation| operation.is_idempotent() || operation == Operation::Acquire;
+        self.may_be_retried()
+            && (self.0.execution == Execution::NotExecuted
+                || self.0.operation.is_some_and(is_harmless))
     }
 
     /// The cause, if another library or the operating system reported one. Its text is part of this error's.
@@ -226,9 +225,7 @@ impl Error {
     }
 
     pub(crate) fn with_execution(mut self, execution: Execution) -> Self {
-        if self.0.execution != execution {
-            self.inner().execution = execution;
-        }
+        self.inner().execution = execution;
         self
     }
 
@@ -260,15 +257,10 @@ impl Error {
         }
     }
 
-    /// Names the server, if the error is about reaching it.
+    /// Adds the server, which the text names if the error is about reaching it.
     pub(crate) fn with_server(mut self, server: Option<Arc<str>>) -> Self {
-        let names_server = matches!(
-            self.0.kind,
-            ErrorKind::Auth | ErrorKind::Tls | ErrorKind::Unavailable | ErrorKind::Timeout
-        );
-        if names_server && self.0.server.is_none() && server.is_some() {
-            self.inner().server = server;
-        }
+        let inner = self.inner();
+        inner.server = inner.server.take().or(server);
         self
     }
 

@@ -1,7 +1,8 @@
 //! What a client may decide about a limiter without asking the server, if its user opts in.
 
-use std::fmt;
 use std::time::Duration;
+
+use crate::rate::whole_ms;
 
 mod outage;
 
@@ -13,7 +14,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 /// What a client may decide about a limiter without asking the server; nothing by default.
 ///
 /// Options belong to a limiter's name within one client, and end with the last handle of that name: see
-/// [`Client::limiter_with`](crate::Client::limiter_with). They are not stored on the server, and no other
+/// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the server, and no other
 /// client, in Rust or in Java, needs to know about them.
 ///
 /// ```
@@ -55,30 +56,12 @@ pub(crate) enum ShareRule {
     Greedy,
 }
 
-impl fmt::Display for ShareRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ShareRule::Weight(weight) => write!(f, "a weight of {weight}"),
-            ShareRule::Greedy => f.write_str("greedy"),
-        }
-    }
-}
-
 /// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
     /// The most permits in a lease; `None`: as many as the client uses during the hold.
     pub(crate) permits: Option<u32>,
     pub(crate) hold: Duration,
-}
-
-impl fmt::Display for LeaseTerms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.permits {
-            Some(permits) => write!(f, "{permits} permits for {:?}", self.hold),
-            None => write!(f, "as many permits as are used in {:?}", self.hold),
-        }
-    }
 }
 
 impl LimiterOptions {
@@ -122,8 +105,7 @@ impl LimiterOptions {
     /// because its log could be removed before the lease ends: calls then go to the server as without this
     /// option.
     ///
-    /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks both. This replaces
+    /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds. This replaces
     /// [`adaptive_lease`](Self::adaptive_lease), which needs no number.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
         self.lease = Some(LeaseTerms { permits: Some(permits), hold });
@@ -142,9 +124,8 @@ impl LimiterOptions {
     ///
     /// What a lease guarantees and costs, and when its unused permits go back, is the same for both.
     ///
-    /// `hold` must be 1 ms to a day, in whole milliseconds;
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks it. A tenth to a fifth of the limiter's
-    /// interval is a good choice. This replaces [`lease`](Self::lease).
+    /// `hold` must be 1 ms to a day, in whole milliseconds. A tenth to a fifth of the limiter's interval is a
+    /// good choice. This replaces [`lease`](Self::lease).
     pub fn adaptive_lease(mut self, hold: Duration) -> Self {
         self.lease = Some(LeaseTerms { permits: None, hold });
         self
@@ -162,8 +143,7 @@ impl LimiterOptions {
     ///
     /// A remembered denial never grants anything, so no limit is exceeded.
     ///
-    /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with)
-    /// checks it.
+    /// `longest` must be more than zero.
     pub fn denial_memory(mut self, longest: Duration) -> Self {
         self.denial_memory = Some(longest);
         self
@@ -175,8 +155,7 @@ impl LimiterOptions {
     /// Between clients of this crate weights hold exactly. All Java clients together count as one of weight
     /// 1, because nothing on the server tells how many there are.
     ///
-    /// `weight` must be at least 1, which [`Client::limiter_with`](crate::Client::limiter_with) checks. This
-    /// replaces [`greedy`](Self::greedy).
+    /// `weight` must be at least 1. This replaces [`greedy`](Self::greedy).
     pub fn weight(mut self, weight: u8) -> Self {
         self.share = Some(ShareRule::Weight(weight));
         self
@@ -205,8 +184,7 @@ impl LimiterOptions {
     /// caller's own task takes more memory than its place in the queue, about 200 bytes. A limit is therefore
     /// the caller's decision: the length at which failing is better than waiting.
     ///
-    /// `waiters` must be at least 1, which
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks.
+    /// `waiters` must be at least 1.
     pub fn max_waiters(mut self, waiters: u32) -> Self {
         self.max_waiters = Some(waiters);
         self
@@ -236,20 +214,23 @@ impl LimiterOptions {
 
     /// Checks that these options mean something to a semaphore.
     pub(crate) fn check_for_semaphore(&self) -> Result<(), String> {
-        let LimiterOptions { lease, denial_memory, share, .. } = self;
-        let is_limiters = lease.is_some() || denial_memory.is_some() || share.is_some();
-        match is_limiters {
-            true => Err("a lease of permits ahead, a denial memory or a share, of a semaphore: only limiters have them"
-                .to_owned()),
-            false => Ok(()),
-        }
+        let is_limiters =
+            self.lease.is_some() || self.denial_memory.is_some() || self.share.is_some();
+        let detail = "a lease of permits ahead, a denial memory or a share, of a semaphore: only limiters have them";
+        refuse(is_limiters, detail)
     }
 
     /// Checks that these options do not contradict those that the limiter has; the error says which does.
     pub(crate) fn check_with(&self, has: &LimiterOptions) -> Result<(), String> {
         same(self.denial_memory, has.denial_memory, |it| format!("a denial memory of {it:?}"))?;
-        same(self.lease, has.lease, |it| format!("a lease of {it}"))?;
-        same(self.share, has.share, |it| it.to_string())?;
+        same(self.lease, has.lease, |LeaseTerms { permits, hold }| match permits {
+            Some(permits) => format!("a lease of {permits} permits for {hold:?}"),
+            None => format!("a lease of as many permits as are used in {hold:?}"),
+        })?;
+        same(self.share, has.share, |share| match share {
+            ShareRule::Weight(weight) => format!("a weight of {weight}"),
+            ShareRule::Greedy => "greedy".to_owned(),
+        })?;
         same(self.max_waiters, has.max_waiters, |it| format!("at most {it} waiters"))?;
         same(self.on_outage, has.on_outage, |it| format!("{it} on an outage"))?;
         same(self.label, has.label, |it| format!("the metrics label {it:?}"))
@@ -257,29 +238,22 @@ impl LimiterOptions {
 
     /// Checks the options; the error says which one is out of range, and why.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.max_waiters == Some(0) {
-            return Err("at most 0 waiters: must be at least 1".to_owned());
-        }
+        refuse(self.max_waiters == Some(0), "at most 0 waiters: must be at least 1")?;
         self.on_outage.map_or(Ok(()), OnOutage::check)?;
-        if self.share == Some(ShareRule::Weight(0)) {
-            return Err("a weight of 0: must be at least 1".to_owned());
-        }
-        if self.denial_memory.is_some_and(|longest| longest.is_zero()) {
-            return Err("a denial memory of zero: must be more than zero".to_owned());
-        }
-        let Some(lease) = self.lease else { return Ok(()) };
-        if lease.permits == Some(0) {
-            return Err("a lease of 0 permits: must be 1 to 2^32-1".to_owned());
-        }
-        let whole = lease.hold.subsec_nanos().is_multiple_of(1_000_000);
-        if lease.hold.is_zero() || lease.hold > LONGEST_HOLD || !whole {
-            return Err(format!(
-                "a hold of {:?}: must be whole milliseconds, from 1 ms to a day",
-                lease.hold
-            ));
-        }
-        Ok(())
+        refuse(self.share == Some(ShareRule::Weight(0)), "a weight of 0: must be at least 1")?;
+        let forgets = self.denial_memory == Some(Duration::ZERO);
+        refuse(forgets, "a denial memory of zero: must be more than zero")?;
+        let Some(LeaseTerms { permits, hold }) = self.lease else { return Ok(()) };
+        refuse(permits == Some(0), "a lease of 0 permits: must be 1 to 2^32-1")?;
+        let is_out_of_range = hold.is_zero() || hold > LONGEST_HOLD || whole_ms(hold).is_none();
+        let detail = format!("a hold of {hold:?}: must be whole milliseconds, from 1 ms to a day");
+        refuse(is_out_of_range, &detail)
     }
+}
+
+/// An error if there is a reason for one.
+fn refuse(is_wrong: bool, detail: &str) -> Result<(), String> {
+    if is_wrong { Err(detail.to_owned()) } else { Ok(()) }
 }
 
 /// An error if a limiter has an option with another value.

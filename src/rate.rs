@@ -78,7 +78,7 @@ impl Rate {
                 format!("a rate of {permits} permits: must be 1 to 2^53"),
             ));
         }
-        let interval_ms = whole_ms("an interval", interval)?;
+        let interval_ms = checked_ms("an interval", interval)?;
         Ok(Rate { mode, permits, interval_ms, keep_alive_ms: 0 })
     }
 
@@ -116,29 +116,17 @@ impl Rate {
         Rate::constant(permits, 1000)
     }
 
-    /// Like [`per_second`](Self::per_second), with an interval of a minute.
-    ///
-    /// # Panics
-    ///
-    /// Panics unless the permits are in 1..=2^53.
+    /// [`per_second`](Self::per_second), which says when it panics, with an interval of a minute.
     pub const fn per_minute(permits: u64) -> Self {
         Rate::constant(permits, 60_000)
     }
 
-    /// Like [`per_second`](Self::per_second), with an interval of an hour.
-    ///
-    /// # Panics
-    ///
-    /// Panics unless the permits are in 1..=2^53.
+    /// [`per_second`](Self::per_second), which says when it panics, with an interval of an hour.
     pub const fn per_hour(permits: u64) -> Self {
         Rate::constant(permits, 3_600_000)
     }
 
-    /// Like [`per_second`](Self::per_second), with an interval of a day.
-    ///
-    /// # Panics
-    ///
-    /// Panics unless the permits are in 1..=2^53.
+    /// [`per_second`](Self::per_second), which says when it panics, with an interval of a day.
     pub const fn per_day(permits: u64) -> Self {
         Rate::constant(permits, 86_400_000)
     }
@@ -162,7 +150,7 @@ impl Rate {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the keep-alive is
     /// shorter than the interval, or not a whole number of milliseconds up to 2^53.
     pub fn with_keep_alive(self, keep_alive: Duration) -> Result<Self, Error> {
-        let keep_alive_ms = whole_ms("a keep-alive", keep_alive)?;
+        let keep_alive_ms = checked_ms("a keep-alive", keep_alive)?;
         if keep_alive_ms < self.interval_ms {
             return Err(Error::invalid(
                 Operation::BuildRate,
@@ -221,18 +209,19 @@ impl Rate {
     }
 }
 
+/// A duration that is a number of whole milliseconds, at most 2^53.
+pub(crate) fn whole_ms(duration: Duration) -> Option<u64> {
+    let ms = u64::try_from(duration.as_millis()).ok()?;
+    (duration == Duration::from_millis(ms) && ms <= MAX_EXACT).then_some(ms)
+}
+
 /// A duration as whole milliseconds in 1..=2^53, or an error that calls it `what`.
-fn whole_ms(what: &str, duration: Duration) -> Result<u64, Error> {
-    let ms = duration.as_millis();
-    if !duration.subsec_nanos().is_multiple_of(1_000_000)
-        || !(1..=u128::from(MAX_EXACT)).contains(&ms)
-    {
-        return Err(Error::invalid(
-            Operation::BuildRate,
-            format!("{what} of {duration:?}: must be whole milliseconds from 1 ms to 2^53 ms"),
-        ));
-    }
-    Ok(ms as u64)
+fn checked_ms(what: &str, duration: Duration) -> Result<u64, Error> {
+    whole_ms(duration).filter(|ms| *ms > 0).ok_or_else(|| {
+        let detail =
+            format!("{what} of {duration:?}: must be whole milliseconds from 1 ms to 2^53 ms");
+        Error::invalid(Operation::BuildRate, detail)
+    })
 }
 
 #[cfg(test)]

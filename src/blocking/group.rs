@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::limiter::unless_denied;
 use super::{Client, RateLimiter};
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
@@ -63,7 +62,7 @@ impl LimitGroup {
         timeout: Duration,
         work: impl FnOnce() -> T,
     ) -> Result<Result<T, Denial>, Error> {
-        Ok(unless_denied(self.try_acquire(costs, timeout)?, work))
+        Ok(self.try_acquire(costs, timeout)?.into_denial().map_or_else(|| Ok(work()), Err))
     }
 
     /// Gives this handle its own deadline: see [`crate::LimitGroup::with_deadline`].

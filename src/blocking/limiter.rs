@@ -34,10 +34,7 @@ impl RateLimiter {
 
     /// Takes `permits` if they are available now: see [`crate::RateLimiter::try_acquire_now`].
     pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        match self.0.decide_locally(permits, MaxWait::None) {
-            Some(answer) => Ok(answer),
-            None => self.block_on(move |it| async move { it.try_acquire_now(permits).await }),
-        }
+        self.try_acquire(permits, Duration::ZERO)
     }
 
     /// Takes `permits`, waiting for them for as long as it takes: see [`crate::RateLimiter::acquire`].
@@ -64,7 +61,7 @@ impl RateLimiter {
         timeout: Duration,
         work: impl FnOnce() -> T,
     ) -> Result<Result<T, Denial>, Error> {
-        Ok(unless_denied(self.try_acquire(permits, timeout)?, work))
+        Ok(self.try_acquire(permits, timeout)?.into_denial().map_or_else(|| Ok(work()), Err))
     }
 
     /// Like [`run`](Self::run), but does not wait for the permits: see
@@ -74,7 +71,7 @@ impl RateLimiter {
         permits: u64,
         work: impl FnOnce() -> T,
     ) -> Result<Result<T, Denial>, Error> {
-        Ok(unless_denied(self.try_acquire_now(permits)?, work))
+        self.try_run(permits, Duration::ZERO, work)
     }
 
     /// Renames the limiter: see [`crate::RateLimiter::rename`].
@@ -141,11 +138,4 @@ calls! { RateLimiter:
     "Fits the value and the log to the rate", repair() -> Repair;
     "What `repair` would do now", preview_repair() -> Repair;
     "Removes the value and the log if they say nothing", remove_unused(age: Duration) -> u64;
-}
-
-pub(super) fn unless_denied<T>(decision: Decision, work: impl FnOnce() -> T) -> Result<T, Denial> {
-    match decision.into_denial() {
-        None => Ok(work()),
-        Some(denial) => Err(denial),
-    }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Operation};
 use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
-use crate::observe::{Observer, Observers};
+use crate::observe::Observer;
 use crate::options::OnOutage;
 use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::rt;
@@ -57,7 +57,6 @@ pub struct ClientBuilder {
     skew_warning: Option<SkewWarning>,
     on_outage: OnOutage,
     access: Access,
-    observers: Observers,
 }
 
 impl ClientBuilder {
@@ -110,12 +109,8 @@ impl ClientBuilder {
     /// One attempt of a repeatable operation takes at most a third of the deadline, so that after a lost
     /// answer there is time to ask again. An operation that must not be carried out twice, such as `release`
     /// or `set_rate`, is attempted again only if it was certainly not carried out; each attempt may use all
-    /// the remaining time.
-    ///
-    /// If the server is certainly away (no connection can be made, and a second attempt right after the first
-    /// fails as well), operations fail at once instead of using up their deadline. Only acquires that wait
-    /// keep trying: [`try_acquire`](crate::RateLimiter::try_acquire) and
-    /// [`acquire`](crate::RateLimiter::acquire) say how long.
+    /// the remaining time. [`RateLimiter`](crate::RateLimiter#if-the-server-is-away) says how soon operations
+    /// fail if the server is away.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -136,7 +131,7 @@ impl ClientBuilder {
     /// client can have several observers, and an observer can serve several clients.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observers = self.observers.and(observer);
+        self.access.observers = self.access.observers.and(observer);
         self
     }
 
@@ -194,17 +189,10 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid address or TLS setting,
-    ///   an id that is not a UUID, a deadline of zero, or a [`Fraction`](crate::Fraction) out of range; nothing is
-    ///   sent.
-    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached,
-    ///   [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if it does not answer within the deadline,
-    ///   [`ErrorKind::Auth`](crate::ErrorKind::Auth) if it refuses the credentials,
-    ///   [`ErrorKind::Tls`](crate::ErrorKind::Tls) if the TLS handshake fails.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future may be dropped at any time.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid address or TLS setting, an
+    /// id that is not a UUID, a deadline of zero, or a [`Fraction`](crate::Fraction) out of range; nothing is sent.
+    /// [`ErrorKind::Tls`](crate::ErrorKind::Tls) if the TLS handshake fails; otherwise those
+    /// [of the server](crate::RateLimiter#errors-of-the-server). The future may be dropped at any time.
     pub async fn connect<T>(self, servers: T) -> Result<Client, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -225,10 +213,7 @@ impl ClientBuilder {
         T: TryInto<Topology, Error: Into<Error>>,
     {
         let topology = servers.try_into().map_err(Into::into)?;
-        let observers = self.observers.clone().with_features();
-        let access = Access { observers: observers.clone(), ..self.access.clone() };
-        let store = RedisStore::new(topology, access).map_err(connect_error)?;
-        self.build_observed(Store::Redis(store), observers)
+        self.build_on(|access| Ok(Store::Redis(RedisStore::new(topology, access)?)))
     }
 
     /// A client of an in-process store, which needs no server.
@@ -242,37 +227,31 @@ impl ClientBuilder {
     }
 
     pub(crate) fn build(self, store: Store) -> Result<Client, Error> {
-        let observers = self.observers.clone().with_features();
-        self.build_observed(store, observers)
+        self.build_on(|_| Ok(store))
     }
 
-    fn build_observed(self, store: Store, observers: Observers) -> Result<Client, Error> {
-        self.check()?;
+    fn build_on(
+        mut self,
+        store: impl FnOnce(Access) -> Result<Store, Error>,
+    ) -> Result<Client, Error> {
+        self.access.observers = self.access.observers.with_features();
+        let observers = self.access.observers.clone();
+        let store = store(self.access).map_err(connect_error)?;
+        let invalid = |detail| Error::invalid(Operation::Connect, detail);
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
+        self.on_outage.check().map_err(invalid)?;
         let id = self.id.unwrap_or_else(random_uuid);
+        if !is_uuid(&id) {
+            return Err(invalid(format!(
+                "the client id {id:?}: must be a UUID, 32 hexadecimal digits in groups of 8-4-4-4-12"
+            )));
+        }
         // Part of the deadline, so that a lost answer leaves time to ask again.
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
         let mut core = Core::new(store, self.clock, attempt).on_outage(self.on_outage);
         core.skew = SkewWatch::new(self.skew_warning);
         core.observers = observers;
-        Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
-    }
-
-    /// Checks the settings, before anything is sent.
-    fn check(&self) -> Result<(), Error> {
-        let invalid = |detail| Err(Error::invalid(Operation::Connect, detail));
-        if let Some(deadline) = self.deadline {
-            checked_deadline(deadline, Operation::Connect)?;
-        }
-        if let Err(detail) = self.on_outage.check() {
-            return invalid(detail);
-        }
-        match &self.id {
-            Some(id) if !is_uuid(id) => invalid(format!(
-                "the client id {id:?}: must be a UUID, 32 hexadecimal digits in groups of 8-4-4-4-12"
-            )),
-            _ => Ok(()),
-        }
+        Ok(Client(Limiters::new(id, self.key_prefix, deadline, core)))
     }
 }
 

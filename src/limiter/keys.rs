@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::RateLimiter;
 use crate::error::{Error, Operation};
-use crate::rate::MAX_EXACT;
+use crate::rate::{MAX_EXACT, whole_ms};
 use crate::store::{
     ClearExpireCall, DeleteCall, ExistsCall, ExpireCall, ExpireCondition, Lifetime, RemainingTime,
     RemainingTimeCall, RenameCall, SizeCall, TouchCall,
@@ -27,16 +27,12 @@ impl RateLimiter {
         time_to_live: Duration,
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
-        let ms = time_to_live.as_millis();
-        if !time_to_live.subsec_nanos().is_multiple_of(1_000_000) || ms > u128::from(MAX_EXACT) {
-            return Err(self.invalid(
-                Operation::Expire,
-                format!(
-                    "a time to live of {time_to_live:?}: must be whole milliseconds, at most 2^53 ms"
-                ),
-            ));
-        }
-        self.set_lifetime(Lifetime::In(ms as u64), condition).await
+        let lifetime = whole_ms(time_to_live).map(Lifetime::In).ok_or_else(|| {
+            format!(
+                "a time to live of {time_to_live:?}: must be whole milliseconds, at most 2^53 ms"
+            )
+        });
+        self.set_lifetime(lifetime, condition).await
     }
 
     /// Like [`expire`](Self::expire), but at a point in time by the server's clock, rounded down to the
@@ -52,22 +48,19 @@ impl RateLimiter {
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
         let ms = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        match i64::try_from(ms) {
-            Ok(ms) if ms.unsigned_abs() <= MAX_EXACT => {
-                self.set_lifetime(Lifetime::At(ms), condition).await
-            }
-            _ => Err(self.invalid(
-                Operation::Expire,
-                format!("an expiry at {ms} ms since 1970: must be at most 2^53 ms"),
-            )),
-        }
+        let lifetime = i64::try_from(ms).ok().filter(|ms| ms.unsigned_abs() <= MAX_EXACT);
+        let lifetime = lifetime
+            .map(Lifetime::At)
+            .ok_or_else(|| format!("an expiry at {ms} ms since 1970: must be at most 2^53 ms"));
+        self.set_lifetime(lifetime, condition).await
     }
 
     async fn set_lifetime(
         &self,
-        lifetime: Lifetime,
+        lifetime: Result<Lifetime, String>,
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
+        let lifetime = lifetime.map_err(|detail| self.invalid(Operation::Expire, detail))?;
         let reset = self.engine().begin_reset();
         let expires = self.call(Operation::Expire, ExpireCall { lifetime, condition }).await?;
         reset.end(expires);

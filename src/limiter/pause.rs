@@ -54,8 +54,7 @@ impl RateLimiter {
     pub async fn resume(&self) -> Result<(), Error> {
         // The call may be carried out even if this future is dropped.
         let _may_come_back = self.engine().permits_may_come_back();
-        let answer = self.call(Operation::Resume, self.pause_call(0)).await;
-        self.unless_absent(Operation::Resume, answer).await.map(drop)
+        self.call_existing(Operation::Resume, self.pause_call(0)).await.map(drop)
     }
 
     fn pause_call(&self, ms: u64) -> PauseCall {

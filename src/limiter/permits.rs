@@ -4,7 +4,7 @@ use super::RateLimiter;
 use crate::decision::Peek;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{ExistsCall, PeekCall, PeekReply, PolicyPeekCall, ReleaseCall, Wait};
+use crate::store::{ExistsCall, PeekCall, PeekReply, PolicyPeekCall, ReleaseCall, StoreCall, Wait};
 
 impl RateLimiter {
     /// Gives back up to `permits` permits that any client was granted less than an interval ago, and returns
@@ -39,11 +39,8 @@ impl RateLimiter {
         // The call may be carried out even if this future is dropped, so waiting calls check again in either
         // case.
         let _may_come_back = self.engine().permits_may_come_back();
-        let answer = self.call(Operation::Release, call).await;
-        let Some(reply) = self.unless_absent(Operation::Release, answer).await? else {
-            return Ok(0);
-        };
-        Ok(reply.taken)
+        let reply = self.call_existing(Operation::Release, call).await?;
+        Ok(reply.map_or(0, |reply| reply.taken))
     }
 
     /// The permits that are available now, from 0 to the rate. Changes nothing. Redisson's
@@ -95,12 +92,10 @@ impl RateLimiter {
             permits: permits.min(MAX_EXACT + 1),
             seen: self.engine().seen(),
         };
-        let answer = self.call(operation, call).await;
-        Ok(match (self.unless_absent(operation, answer).await?, self.rate) {
+        Ok(match (self.call_existing(operation, call).await?, self.rate) {
             (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
             (None, Some(rate)) => {
-                let wait = Wait::of_ms(0, false);
-                Peek { available: rate.permits(), rate, wait }
+                Peek { available: rate.permits(), rate, wait: Wait::of_ms(0, false) }
             }
             (None, None) => {
                 unreachable!("only a handle that carries a rate can find no limiter")
@@ -108,14 +103,14 @@ impl RateLimiter {
         })
     }
 
-    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which its next
-    /// acquire would create it. Such a limiter has all its permits.
-    pub(super) async fn unless_absent<T>(
+    /// The answer to a call; `None` if there is no limiter yet and this handle carries the rate with which its
+    /// next acquire would create it. Such a limiter has all its permits.
+    pub(super) async fn call_existing<C: StoreCall>(
         &self,
         operation: Operation,
-        answer: Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        match answer {
+        call: C,
+    ) -> Result<Option<C::Reply>, Error> {
+        match self.call(operation, call).await {
             Err(error)
                 if error.kind() == ErrorKind::NotInitialized
                     && self.rate.is_some()

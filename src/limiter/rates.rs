@@ -44,15 +44,7 @@ impl RateLimiter {
     /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if one of the limiter's keys holds a value of another
     /// type; otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
-        self.store_rate(
-            Operation::SetRate,
-            rate,
-            self.engine().rate(),
-            false,
-            StateRule::DropNewMode,
-        )
-        .await
-        .map(drop)
+        self.store_rate(Operation::SetRate, rate, StateRule::DropNewMode, None).await.map(drop)
     }
 
     /// Sets the rate, like [`set_rate`](Self::set_rate), and either resets the usage or keeps that of the
@@ -64,9 +56,7 @@ impl RateLimiter {
     /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry)
     /// if the usage is to be kept and the log has entries of a Redisson older than 3.17.0.
     pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, self.engine().rate(), false, usage.into())
-            .await
-            .map(drop)
+        self.store_rate(Operation::SetRate, rate, usage.into(), None).await.map(drop)
     }
 
     /// Changes the rate of an existing limiter. If there is none, does nothing and returns false.
@@ -74,7 +64,7 @@ impl RateLimiter {
     ///
     /// Errors are those of [`set_rate_with`](Self::set_rate_with).
     pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, self.engine().rate(), true, usage.into()).await
+        self.store_rate(Operation::UpdateRate, rate, usage.into(), None).await
     }
 
     /// Makes this the limiter's rate and keeps the usage: sets the rate if there is no limiter or its rate
@@ -157,8 +147,7 @@ impl RateLimiter {
                     return Ok(Ensured::Unchanged);
                 }
                 Some(from) => {
-                    if handle.store_rate(OPERATION, rate, Some(from), true, StateRule::Keep).await?
-                    {
+                    if handle.store_rate(OPERATION, rate, StateRule::Keep, Some(from)).await? {
                         return Ok(Ensured::Changed { from });
                     }
                 }
@@ -172,16 +161,17 @@ impl RateLimiter {
         }
     }
 
-    /// `from` is the rate that the limiter had, as far as this client knows.
+    /// `from` is the rate that the limiter has; `None`: the one that this client last saw.
     async fn store_rate(
         &self,
         operation: Operation,
         rate: Rate,
-        from: Option<Rate>,
-        only_existing: bool,
         state: StateRule,
+        from: Option<Rate>,
     ) -> Result<bool, Error> {
+        let from = from.or(self.engine().rate());
         let now = self.engine().core.clock.read().now;
+        let only_existing = operation != Operation::SetRate;
         let call = SetRateCall { now, rate, only_existing, state };
         let reset = self.engine().begin_reset();
         let set = self.call(operation, call).await?;

@@ -46,11 +46,7 @@ impl RateLimiter {
     ///
     /// The timeout applies to the permits only; `work` may take any time.
     ///
-    /// Errors are those of [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`run`](Self::run).
+    /// Errors are those of [`try_acquire`](Self::try_acquire); cancel safety is that of [`run`](Self::run).
     pub async fn try_run<F: Future>(
         &self,
         permits: u64,
@@ -61,22 +57,14 @@ impl RateLimiter {
         Ok(unless_denied(decision, work).await)
     }
 
-    /// Like [`run`](Self::run), but does not wait for the permits, as with
-    /// [`try_acquire_now`](Self::try_acquire_now). If they are denied, `work` is dropped without having run,
-    /// and the denial is returned within the result.
-    ///
-    /// Errors are those of [`try_acquire_now`](Self::try_acquire_now).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`run`](Self::run).
+    /// [`try_run`](Self::try_run) without waiting for the permits, as with
+    /// [`try_acquire_now`](Self::try_acquire_now).
     pub async fn try_run_now<F: Future>(
         &self,
         permits: u64,
         work: F,
     ) -> Result<Result<F::Output, Denial>, Error> {
-        let decision = self.try_acquire_now(permits).await?;
-        Ok(unless_denied(decision, work).await)
+        self.try_run(permits, Duration::ZERO, work).await
     }
 }
 

@@ -76,41 +76,34 @@ impl FromStr for Rate {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text, and for values
     /// that [`Rate::new`] or [`Rate::with_keep_alive`] refuses.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let invalid = || {
-            Error::invalid(
-                Operation::BuildRate,
-                format!(
-                    "{text:?} is not a rate: must be like \"100/s\", \"5 per 10s\" or \
-                     \"10/m per client, keep-alive 1h\", in ms, s, m, h or d"
-                ),
-            )
-        };
-        let (rate, keep_alive) = match text.split_once(',') {
-            Some((rate, rest)) => {
-                let time = rest.trim().strip_prefix(KEEP_ALIVE).ok_or_else(invalid)?;
-                (rate, Some(time_of(time.trim()).ok_or_else(invalid)?))
-            }
-            None => (text, None),
-        };
-        let rate = rate.trim();
-        let (rate, mode) = match rate.strip_suffix(PER_CLIENT) {
-            Some(rate) => (rate.trim_end(), Mode::PerClient),
-            None => (rate, Mode::Overall),
-        };
-        let (permits, interval) =
-            rate.split_once('/').or_else(|| rate.split_once("per")).ok_or_else(invalid)?;
-        let permits = number_of(permits.trim()).ok_or_else(invalid)?;
-        let interval = interval.trim();
-        let interval = match UNITS.iter().find(|(unit, _)| *unit == interval) {
-            Some((_, ms)) => Duration::from_millis(*ms),
-            None => time_of(interval).ok_or_else(invalid)?,
-        };
+        let (mode, permits, interval, keep_alive) = parts_of(text).ok_or_else(|| {
+            let detail = format!(
+                "{text:?} is not a rate: must be like \"100/s\", \"5 per 10s\" or \
+                 \"10/m per client, keep-alive 1h\", in ms, s, m, h or d"
+            );
+            Error::invalid(Operation::BuildRate, detail)
+        })?;
         let rate = Rate::new(mode, permits, interval)?;
-        match keep_alive {
-            Some(keep_alive) => rate.with_keep_alive(keep_alive),
-            None => Ok(rate),
-        }
+        keep_alive.map_or(Ok(rate), |keep_alive| rate.with_keep_alive(keep_alive))
     }
+}
+
+/// The mode, the permits, the interval and the keep-alive in the text of a rate.
+fn parts_of(text: &str) -> Option<(Mode, u64, Duration, Option<Duration>)> {
+    let (rate, keep_alive) = match text.split_once(',') {
+        Some((rate, rest)) => (rate, Some(time_of(rest.trim().strip_prefix(KEEP_ALIVE)?.trim())?)),
+        None => (text, None),
+    };
+    let rate = rate.trim();
+    let (rate, mode) = match rate.strip_suffix(PER_CLIENT) {
+        Some(rate) => (rate, Mode::PerClient),
+        None => (rate, Mode::Overall),
+    };
+    let (permits, interval) = rate.split_once('/').or_else(|| rate.split_once("per"))?;
+    let interval = interval.trim();
+    let count = if interval.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "1" };
+    let interval = time_of(&format!("{count}{interval}"))?;
+    Some((mode, number_of(permits.trim())?, interval, keep_alive))
 }
 
 /// A time as a number of the longest unit that divides it.
@@ -121,10 +114,8 @@ fn unit_of(ms: u64) -> (u64, &'static str) {
 
 /// The time in a text such as `10s`.
 fn time_of(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (count, name) = text.split_at(digits);
-    let name = name.trim_start();
-    let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == name)?;
+    let (count, name) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == name.trim_start())?;
     Some(Duration::from_millis(number_of(count)?.checked_mul(*unit)?))
 }
 

@@ -76,7 +76,7 @@ fn ms(ms: u64) -> Duration {
 
 /// The client that made this handle.
 fn client_of(limiter: &RateLimiter) -> Client {
-    Client::of(limiter.limiters().clone())
+    Client(limiter.limiters().clone())
 }
 
 async fn grant(limiter: &RateLimiter, permits: u64) -> Grant {

@@ -323,9 +323,9 @@ async fn no_more_limiters_than_so_many_are_decided_here() {
         assert_eq!(denial.decided_by(), DecidedBy::Outage);
         assert!(denial.is_lower_bound() && denial.retry_after() <= LOOK, "{denial}");
     }
-    let core = &client.limiters().core;
+    let core = &client.0.core;
     assert_eq!(core.outages.stand_ins(), MOST_STAND_INS);
-    assert!(client.limiters().len() <= 2 * MOST_STAND_INS + 1, "{}", client.limiters().len());
+    assert!(client.0.len() <= 2 * MOST_STAND_INS + 1, "{}", client.0.len());
     // Those that have a place keep it, and their count.
     assert!(!ask("user:7".to_owned()).await.is_granted());
     // Once what they have granted counts no longer, others have room, while the server is still away.
@@ -371,8 +371,8 @@ async fn limiters_whose_grants_have_expired_are_forgotten_while_the_server_is_aw
         grant(&limiter, 50).await;
         clock.advance(1);
     }
-    let core = &client.limiters().core;
-    assert!(client.limiters().len() <= 2048, "{}", client.limiters().len());
+    let core = &client.0.core;
+    assert!(client.0.len() <= 2048, "{}", client.0.len());
     assert!(core.outages.stand_ins() <= 2048, "{}", core.outages.stand_ins());
     // None of the last interval.
     for number in [4001, 4500, 4999] {
