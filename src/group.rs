@@ -64,21 +64,19 @@ impl Costs {
         limits: impl ExactSizeIterator<Item = &'a str>,
         least: u32,
     ) -> Result<MemberCosts, String> {
-        let (limit_count, mut all) = (limits.len(), MemberCosts::default());
-        for (at, name) in limits.enumerate() {
-            let permits = match &self.0 {
-                Kind::Same(permits) => *permits,
-                Kind::Each(each) if each.len() == limit_count => each[at],
-                Kind::Each(each) => {
-                    let given = each.len();
-                    return Err(format!(
-                        "{given} costs: must be {limit_count}, one for each limiter"
-                    ));
-                }
-            };
-            all[at] = u32::try_from(permits).ok().filter(|permits| *permits >= least).ok_or_else(
-                || format!("{permits} permits requested of {name:?}: must be {least} to 2^32-1"),
-            )?;
+        let (count, mut all) = (limits.len(), MemberCosts::default());
+        let costs = match &self.0 {
+            Kind::Same(permits) => &vec![*permits; count],
+            Kind::Each(each) => each,
+        };
+        if costs.len() != count {
+            return Err(format!("{} costs: must be {count}, one for each limiter", costs.len()));
+        }
+        for (at, (name, permits)) in limits.zip(costs).enumerate() {
+            let cost = u32::try_from(*permits).ok().filter(|cost| *cost >= least);
+            all[at] = cost.ok_or_else(|| {
+                format!("{permits} permits requested of {name:?}: must be {least} to 2^32-1")
+            })?;
         }
         Ok(all)
     }
@@ -237,13 +235,7 @@ impl LimitGroup {
 
     /// Takes the permits from all limiters if they are available now: see [`RateLimiter::try_acquire_now`].
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, costs: impl Into<Costs>) -> Result<Decision, Error> {
         self.decide(costs.into(), MaxWait::None).await
     }
@@ -251,13 +243,7 @@ impl LimitGroup {
     /// Takes the permits from all limiters, waiting for them for as long as it takes: see
     /// [`RateLimiter::acquire`].
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, costs: impl Into<Costs>) -> Result<Grant, Error> {
         let costs = costs.into();
         loop {
@@ -272,20 +258,16 @@ impl LimitGroup {
     /// What an acquire would find now: for each limiter, in order, see [`RateLimiter::peek`]. The limiters are
     /// asked at the same time, by a call each.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, costs: impl Into<Costs>) -> Result<Vec<Peek>, Error> {
         let costs = self.member_costs(&costs.into())?;
         let members = self.members.iter().zip(costs);
         try_join_all(members.map(|(member, permits)| member.peek(permits.into()))).await
     }
 
-    /// Runs `work` once its permits are granted: see [`RateLimiter::run`].
+    /// Runs `work` once its permits are granted: see [`RateLimiter::run`], also for cancel safety.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn run<F: Future>(
         &self,
         costs: impl Into<Costs>,
@@ -295,11 +277,9 @@ impl LimitGroup {
         Ok(work.await)
     }
 
-    /// Runs `work` if its permits are granted within `timeout`: see [`RateLimiter::try_run`].
+    /// Runs `work` if its permits are granted within `timeout`: see [`RateLimiter::try_run`], also for cancel safety.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn try_run<F: Future>(
         &self,
         costs: impl Into<Costs>,
@@ -343,7 +323,6 @@ impl LimitGroup {
     ) -> Result<Decision, Error> {
         loop {
             if !self.in_turn
-                && self.may_ask_server().await
                 && let Some(answer) = self.ask_together(costs, max_wait).await
             {
                 return answer;
@@ -375,35 +354,32 @@ impl LimitGroup {
         }
     }
 
-    /// Whether the server decides for all limiters. What was granted without it is written first.
-    async fn may_ask_server(&self) -> bool {
-        let limit = self.limiter.deadline() / ATTEMPTS_PER_DEADLINE as u32;
-        for member in self.members.iter().map(RateLimiter::engine) {
-            if let Some((outage, _)) = member.outage()
-                && !matches!(member.may_ask(outage, limit).await, Ok(true))
-            {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// The server's answer; `None` if it turns out to be away, and a limiter has a policy for that.
+    /// The server's answer; `None` if it is away, or turns out to be, and a limiter has a policy for that.
     async fn ask_together(
         &self,
         costs: MemberCosts,
         max_wait: MaxWait,
     ) -> Option<Result<Decision, Error>> {
+        let limit = self.limiter.deadline() / ATTEMPTS_PER_DEADLINE as u32;
+        for member in self.members.iter().map(RateLimiter::engine) {
+            // What was granted without the server is written first.
+            if let Some((outage, _)) = member.outage()
+                && !matches!(member.may_ask(outage, limit).await, Ok(true))
+            {
+                return None;
+            }
+        }
+        let engine = self.limiter.engine();
         if max_wait != MaxWait::None {
-            self.limiter.engine().wakes_with_its_limiters();
+            engine.wakes_with_its_limiters();
         }
         let request = self.limiter.request(costs[0].into(), max_wait);
         let request = Request { costs: Some(Arc::new(costs)), ..request };
         let answer = self.limiter.decide(&request, false);
-        if !self.limiter.engine().has_policy() {
+        if !engine.has_policy() {
             return Some(answer.await);
         }
-        let answer = self.limiter.engine().unless_away(answer).await;
+        let answer = engine.unless_away(answer).await;
         answer.filter(|answer| !answer.as_ref().is_err_and(Error::is_outage))
     }
 

@@ -33,158 +33,138 @@ impl RateLimiter {
         outage: &'a Outage,
         policy: OnOutage,
     ) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.decide_or_fall_back(request, key, outage, policy).boxed()
+        Asked { limiter: self, request, key, outage, policy }.decide().boxed()
     }
+}
 
-    async fn decide_or_fall_back(
-        &self,
-        request: Request,
-        key: Option<&[u8]>,
-        outage: &Outage,
-        policy: OnOutage,
-    ) -> Result<Decision, Error> {
-        let engine = self.engine();
+/// A request to a limiter that has a policy for outages.
+struct Asked<'a> {
+    limiter: &'a RateLimiter,
+    request: Request,
+    key: Option<&'a [u8]>,
+    outage: &'a Outage,
+    policy: OnOutage,
+}
+
+impl Asked<'_> {
+    async fn decide(self) -> Result<Decision, Error> {
+        let engine = self.limiter.engine();
         let mut failed: Option<Error> = None;
         loop {
             if engine.is_closed() {
-                return Err(self.error(Operation::Acquire, closed()));
+                return Err(self.error(closed()));
             }
             // A request that does not wait asks the server once: its deadline is over by then.
-            if failed.is_none() || request.max_wait != MaxWait::None {
-                match self.ask_server(request.clone(), key, outage).await {
-                    Ok(answer) => return answer,
-                    Err(error) => failed = error,
-                }
+            if failed.is_none() || self.request.max_wait != MaxWait::None {
+                failed = match self.ask_server().await {
+                    Some(Err(failure)) if failure.is_outage() => Some(failure),
+                    Some(answer) => return answer,
+                    None => None,
+                };
             }
             // An answer given here does no round trip that would slow down a caller that asks in a loop.
             consume_budget().await;
-            let error = failed.clone().or_else(|| {
-                let cause = engine.outage_cause()?;
-                Some(self.error(Operation::Acquire, cause))
-            });
             // `None`: the server is back.
+            let error = failed.clone().or_else(|| Some(self.error(engine.outage_cause()?)));
             if let Some(error) = error
                 && !engine.is_closed()
-                && let Some(answer) =
-                    self.answer_in_outage(request.clone(), key, outage, policy, error).await
+                && let Some(answer) = self.answer(error).await
             {
                 return answer;
             }
         }
     }
 
-    /// The server's answer. If there is none, returns why, unless the server is known to be away.
-    async fn ask_server(
-        &self,
-        request: Request,
-        key: Option<&[u8]>,
-        outage: &Outage,
-    ) -> Result<Result<Decision, Error>, Option<Error>> {
-        let engine = self.engine();
-        match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
+    /// The server's answer, or its failure; `None` if it is known to be away.
+    async fn ask_server(&self) -> Option<Result<Decision, Error>> {
+        let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
+        match engine.may_ask(self.outage, deadline / ATTEMPTS_PER_DEADLINE as u32).await {
             Ok(true) => {}
-            Ok(false) => return Err(None),
-            Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
+            Ok(false) => return None,
+            Err(late) => return Some(Err(self.error(late))),
         }
         let answer = async {
-            match key {
-                Some(key) => self.decide_once(key, request, false).await,
-                None => self.decide(&request, false).await,
+            match self.key {
+                Some(key) => self.limiter.decide_once(key, self.request.clone(), false).await,
+                None => self.limiter.decide(&self.request, false).await,
             }
         };
-        match engine.unless_away(answer).await {
-            Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
-            Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
-                // Twice the deadline is longer than the call in flight takes; its end is noticed before.
-                match engine.turns_out_away(self.deadline * 2).await {
-                    true => Err(None),
-                    false => Ok(Err(full)),
-                }
-            }
-            Some(answer) => Ok(answer),
-            None => Err(None),
+        let answer = engine.unless_away(answer).await?;
+        if let Err(full) = &answer
+            && matches!(full.kind(), ErrorKind::QueueFull { .. })
+            // Twice the deadline is longer than the call in flight takes; its end is noticed before.
+            && engine.turns_out_away(deadline * 2).await
+        {
+            return None;
         }
+        Some(answer)
     }
 
     /// The policy's answer; `None` if the client has closed, or if the stand-in was taken away, so that the
     /// server is to be asked.
-    async fn answer_in_outage(
-        &self,
-        request: Request,
-        key: Option<&[u8]>,
-        outage: &Outage,
-        policy: OnOutage,
-        error: Error,
-    ) -> Option<Result<Decision, Error>> {
-        let engine = self.engine();
-        let rate = engine.rate().or(self.rate);
-        let fraction = match policy {
+    async fn answer(&self, error: Error) -> Option<Result<Decision, Error>> {
+        let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
+        let rate = engine.rate().or(self.limiter.rate);
+        let stand_in = match self.policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
-                outage.granted(&engine.core, request.permits);
-                let (permits, deadline) = (request.permits, self.deadline);
+                let permits = self.request.permits;
+                self.outage.granted(&engine.core, permits);
                 let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
-            OnOutage::Deny => return Some(self.deny(request, outage, rate, error)),
-            OnOutage::Local(fraction) => fraction,
+            OnOutage::Deny => return Some(self.deny(rate, error)),
+            OnOutage::Local(fraction) => self.outage.stand_in(engine, fraction, self.limiter.rate),
         };
-        let (stand_in, own_rate) = match outage.stand_in(engine, fraction, self.rate) {
+        let (stand_in, own_rate) = match stand_in {
             StandIn::NoRate => return Some(Err(error)),
             StandIn::Closed => return None,
-            StandIn::Denies(rate) => {
-                return Some(self.deny(request, outage, Some(rate), error));
-            }
+            StandIn::Denies(rate) => return Some(self.deny(Some(rate), error)),
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.
-        let request = Request { create: None, ..request };
-        let answer = match key {
-            Some(id) => stand_in.acquire_once(id, request.clone()).await,
+        let request = Request { create: None, ..self.request.clone() };
+        let fits = request.fewest() <= stand_in.most_permits(own_rate);
+        let answer = match self.key {
+            Some(key) => stand_in.acquire_once(key, request).await,
             None => Acquire::new(&stand_in, &request).await,
         };
-        let wait = match answer {
+        Some(match answer {
             Ok(Answer::Granted(granted)) => {
-                outage.granted(&engine.core, granted.permits());
-                return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));
+                self.outage.granted(&engine.core, granted.permits());
+                Ok(Decision::Granted(Grant::new(granted, deadline)))
             }
-            Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
+            Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) if fits => {
+                self.outage.denied(&engine.core);
+                Ok(Decision::Denied(Denial::new(wait, Some(own_rate), DecidedBy::Outage)))
+            }
             // The server may grant it when it is back.
-            Ok(Answer::ExceedsRate { .. }) => return Some(self.deny(request, outage, rate, error)),
+            Ok(Answer::Denied { .. } | Answer::ExceedsRate { .. }) | Err(NoAnswer::Refused(_)) => {
+                self.deny(rate, error)
+            }
             Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
                 return None;
             }
-            Err(NoAnswer::Failed(failure)) => {
-                return Some(Err(self.error(Operation::Acquire, failure)));
-            }
-        };
-        if request.fewest() > stand_in.most_permits(own_rate) {
-            return Some(self.deny(request, outage, rate, error));
-        }
-        outage.denied(&engine.core);
-        let denial = Denial::new(wait, Some(own_rate), DecidedBy::Outage);
-        Some(Ok(Decision::Denied(denial)))
+            Err(NoAnswer::Failed(failure)) => Err(self.error(failure)),
+        })
     }
 
     /// A denial until the next probe of the server. It is an error instead if the request is for more than
     /// the rate, which is never granted, or waits without end, which rules out a denial.
-    fn deny(
-        &self,
-        request: Request,
-        outage: &Outage,
-        rate: Option<Rate>,
-        error: Error,
-    ) -> Result<Decision, Error> {
-        if request.max_wait == MaxWait::Unbounded {
+    fn deny(&self, rate: Option<Rate>, error: Error) -> Result<Decision, Error> {
+        let (engine, fewest) = (self.limiter.engine(), self.request.fewest());
+        if self.request.max_wait == MaxWait::Unbounded {
             return Err(error);
         }
-        if let Some(rate) = rate.filter(|rate| request.fewest() > self.engine().most_permits(*rate))
-        {
-            return Err(self.exceeds(request.fewest(), rate));
+        if let Some(rate) = rate.filter(|rate| fewest > engine.most_permits(*rate)) {
+            return Err(self.limiter.exceeds(fewest, rate));
         }
-        let engine = self.engine();
-        outage.denied(&engine.core);
+        self.outage.denied(&engine.core);
         let wait = Wait::of_ms(engine.next_look_ms(), true);
         Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
+    }
+
+    fn error(&self, failure: Error) -> Error {
+        self.limiter.error(Operation::Acquire, failure)
     }
 }
