@@ -1,6 +1,7 @@
 //! The limiters of one client by name, and what is remembered of those without a handle.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -43,17 +44,35 @@ impl LimiterHandle {
     }
 }
 
+#[derive(Default)]
 struct Table {
-    by_name: HashMap<LimiterKey, Named>,
+    by_name: Cache<LimiterKey, Named>,
     /// The groups that have a handle, by the keys of their limiters and the rates to create these with.
-    groups: HashMap<GroupKey, Weak<LimiterHandle>>,
-    groups_limit: usize,
-    /// Limiters without a handle are dropped when the table reaches this size.
-    limit: usize,
+    groups: Cache<GroupKey, Weak<LimiterHandle>>,
     /// Facts about dropped limiters that were used less than an interval ago.
-    remembered: HashMap<LimiterKey, Knowledge>,
-    remembered_limit: usize,
+    remembered: Cache<LimiterKey, Knowledge>,
     is_closed: bool,
+}
+
+/// A map whose unused entries are dropped when it reaches a size: twice what was in use the last time.
+struct Cache<K, V> {
+    map: HashMap<K, V>,
+    limit: usize,
+}
+
+impl<K, V> Default for Cache<K, V> {
+    fn default() -> Self {
+        Cache { map: HashMap::new(), limit: MANY_LIMITERS }
+    }
+}
+
+impl<K: Eq + Hash, V> Cache<K, V> {
+    fn make_room(&mut self, is_used: impl FnMut(&K, &mut V) -> bool) {
+        if self.map.len() >= self.limit {
+            self.map.retain(is_used);
+            self.limit = (self.map.len() * 2).max(MANY_LIMITERS);
+        }
+    }
 }
 
 type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
@@ -78,7 +97,7 @@ impl Limiters {
             key_prefix: key_prefix.into(),
             deadline,
             core: Arc::new(core),
-            table: Mutex::new(Table::new()),
+            table: Mutex::default(),
         })
     }
 
@@ -114,11 +133,8 @@ impl Limiters {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
         let key = members.iter().map(|it| (it.engine.keys.hash.clone(), it.create)).collect();
-        if table.groups.len() >= table.groups_limit {
-            table.groups.retain(|_, group| group.strong_count() > 0);
-            table.groups_limit = (table.groups.len() * 2).max(MANY_LIMITERS);
-        }
-        if let Some(group) = table.groups.get(&key).and_then(Weak::upgrade) {
+        table.groups.make_room(|_, group| group.strong_count() > 0);
+        if let Some(group) = table.groups.map.get(&key).and_then(Weak::upgrade) {
             // A limiter whose last handle was dropped may have another engine by now.
             let same = |(a, b): (&GroupMember, &GroupMember)| Arc::ptr_eq(&a.engine, &b.engine);
             if group.engine.members.iter().zip(&members).all(same) {
@@ -127,7 +143,7 @@ impl Limiters {
         }
         let engine = Engine::of_group(members, self.core.clone());
         let group = Arc::new(LimiterHandle { limiters: self.clone(), engine, first_class: None });
-        table.groups.insert(key, Arc::downgrade(&group));
+        table.groups.map.insert(key, Arc::downgrade(&group));
         Ok(group)
     }
 
@@ -142,8 +158,9 @@ impl Limiters {
         let full_name = format!("{}{name}", self.key_prefix);
         let invalid =
             |detail: &str| Error::invalid(operation, detail).of(operation, Some(name.into()));
-        let full_name = match rules {
-            Rules::Redisson | Rules::Semaphore(_) => full_name,
+        let keys = match rules {
+            Rules::Redisson => Keys::new(&full_name, &self.client_id),
+            Rules::Semaphore(_) => Keys::of_semaphore(&full_name),
             Rules::Policy(Followed { rules: Policy(Kind::Foreign(foreign)), is_stored }) => {
                 if *is_stored || self.core.store.is_in_process() {
                     return Err(invalid(
@@ -151,26 +168,25 @@ impl Limiters {
                          format has them",
                     ));
                 }
-                foreign.key(&full_name).map_err(|detail| invalid(&detail))?
+                let key = foreign.key(&full_name).map_err(|detail| invalid(&detail))?;
+                Keys::new(&key, &self.client_id)
             }
-            Rules::Policy(Followed { rules, is_stored: false }) if rules.is_rgcra() => {
-                return Err(invalid(
-                    "a limit with the configuration of Redisson's RGcra: must be made by stored_limiter_of, because \
-                     its parameters are on the server",
-                ));
+            Rules::Policy(Followed { rules, is_stored }) if rules.is_rgcra() => {
+                if !is_stored {
+                    return Err(invalid(
+                        "a limit with the configuration of Redisson's RGcra: must be made by stored_limiter_of, \
+                         because its parameters are on the server",
+                    ));
+                }
+                Keys::of_rgcra(&full_name)
             }
-            Rules::Policy(Followed { rules, .. }) if rules.is_rgcra() => full_name,
-            Rules::Policy(Followed { rules, .. }) => suffixed(&full_name, rules.word()),
+            Rules::Policy(Followed { rules, .. }) => {
+                Keys::new(&suffixed(&full_name, rules.word()), &self.client_id)
+            }
         };
-        let keys = match rules {
-            Rules::Semaphore(_) => Keys::of_semaphore(&full_name),
-            Rules::Policy(Followed { rules, .. }) if rules.is_rgcra() => Keys::of_rgcra(&full_name),
-            _ => Keys::new(&full_name, &self.client_id),
-        };
-        match self.core.store.check(&keys) {
-            Ok(()) => Ok(keys),
-            Err(error) => Err(error.of(operation, Some(name.into()))),
-        }
+        let checked = self.core.store.check(&keys);
+        checked.map_err(|error| error.of(operation, Some(name.into())))?;
+        Ok(keys)
     }
 
     pub(crate) fn recheck_waiters(&self) {
@@ -226,13 +242,13 @@ impl Limiters {
     /// The number of limiters that are kept.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn len(&self) -> usize {
-        self.table().by_name.len()
+        self.table().by_name.map.len()
     }
 
     /// The number of groups that are listed.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn groups(&self) -> usize {
-        self.table().groups.len()
+        self.table().groups.map.len()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -248,23 +264,11 @@ impl Drop for Limiters {
 }
 
 impl Table {
-    fn new() -> Self {
-        Table {
-            by_name: HashMap::new(),
-            groups: HashMap::new(),
-            groups_limit: MANY_LIMITERS,
-            limit: MANY_LIMITERS,
-            remembered: HashMap::new(),
-            remembered_limit: MANY_LIMITERS,
-            is_closed: false,
-        }
-    }
-
     fn engines(&self) -> Vec<Arc<Engine>> {
         let with_classes = |named: &Named| named.engine.all_classes();
-        let groups = self.groups.values().filter_map(Weak::upgrade);
+        let groups = self.groups.map.values().filter_map(Weak::upgrade);
         let groups = groups.map(|group| group.engine.clone());
-        self.by_name.values().flat_map(with_classes).chain(groups).collect()
+        self.by_name.map.values().flat_map(with_classes).chain(groups).collect()
     }
 
     /// The handle of this name, and the engine that it replaces, if any.
@@ -274,7 +278,7 @@ impl Table {
         key: LimiterKey,
     ) -> Result<(Arc<LimiterHandle>, Option<Arc<Engine>>), Error> {
         let core = &limiters.core;
-        let known = self.by_name.get(&key);
+        let known = self.by_name.map.get(&key);
         if let Some(handle) = known.and_then(|named| named.handle.upgrade()) {
             return Ok((handle, None));
         }
@@ -291,7 +295,7 @@ impl Table {
                 let keys = limiters.keys(name, rules, Operation::Limiter)?;
                 let remembered = match &known {
                     Some(engine) => Some(engine.remember()),
-                    None => self.remembered.remove(&key),
+                    None => self.remembered.map.remove(&key),
                 };
                 let rules = rules.clone();
                 let engine = Engine::new(name.clone(), rules, keys, core.clone(), remembered);
@@ -308,7 +312,7 @@ impl Table {
             first_class: None,
         });
         let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
-        self.by_name.insert(key, named);
+        self.by_name.map.insert(key, named);
         Ok((handle, replaced))
     }
 
@@ -316,12 +320,9 @@ impl Table {
     /// keep them all. For those used less than an interval ago, what the next call needs is remembered:
     /// otherwise each call would have to sum the log, or permits that went missing would never come back.
     fn make_room(&mut self, core: &Core) {
-        if self.by_name.len() < self.limit {
-            return;
-        }
         let now = core.epoch_ms();
-        let remembered = &mut self.remembered;
-        self.by_name.retain(|key, Named { engine, handle }| {
+        let Table { by_name, remembered, .. } = self;
+        by_name.make_room(|key, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
             let classes = engine.other_classes();
             let is_leased =
@@ -331,15 +332,11 @@ impl Table {
             }
             let known = engine.remember();
             if known.is_recent(now) {
-                remembered.insert(key.clone(), known);
+                remembered.map.insert(key.clone(), known);
             }
             false
         });
-        self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
-        if self.remembered.len() >= self.remembered_limit {
-            self.remembered.retain(|_, known| known.is_recent(now));
-            self.remembered_limit = (self.remembered.len() * 2).max(MANY_LIMITERS);
-        }
+        remembered.make_room(|_, known| known.is_recent(now));
     }
 }
 
