@@ -140,12 +140,7 @@ impl Client {
         &self,
         limiters: impl IntoIterator<Item = &'a RateLimiter>,
     ) -> Result<LimitGroup, Error> {
-        let members: Arc<[RateLimiter]> = limiters.into_iter().cloned().collect();
-        for other in &*members {
-            let is_together = check_together(&members[0], other);
-            is_together.map_err(|error| error.of(Operation::Limiter, None))?;
-        }
-        self.group(members, false)
+        self.group(limiters.into_iter().cloned().collect(), false)
     }
 
     /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster, or of kinds about which no call
@@ -183,6 +178,9 @@ impl Client {
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {
                 return invalid(format!("the limiter {name:?} belongs to another client"));
+            }
+            if !in_turn {
+                check_together(&members[0], member)?;
             }
         }
         let engines = members.iter().map(|member| GroupMember {
@@ -343,14 +341,13 @@ impl LimitGroup {
     /// Waits until a denial is over, or the client closes; one of a policy, no longer than until the server may be
     /// back.
     async fn wait(&self, denial: &Denial) {
-        let mut rest = denial.retry_after();
+        let is_policys = denial.decided_by() == DecidedBy::Outage;
+        let longest = if is_policys { LOOK_AGAIN } else { Duration::MAX };
+        let mut rest = denial.retry_after().min(longest);
         while !rest.is_zero() && !self.limiter.engine().is_closed() {
             let part = rest.min(LOOK_AGAIN);
             rt::sleep(part).await;
-            rest = match denial.decided_by() {
-                DecidedBy::Outage => Duration::ZERO,
-                _ => rest - part,
-            };
+            rest -= part;
         }
     }
 
@@ -386,13 +383,13 @@ impl LimitGroup {
     /// Asks one limiter after the other, until one refuses. What the earlier ones have granted then goes back.
     /// All processes ask in the order of the names: in opposite orders each could hold what the others lack.
     async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
-        let mut held = HeldGrants(Vec::with_capacity(self.members.len()));
+        let mut held = HeldGrants(self.members.iter().map(|_| None).collect());
         let mut order: Vec<usize> = (0..self.members.len()).collect();
         order.sort_by_key(|at| &self.members[*at].engine().keys.hash);
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
             match member.decide(&member.request(cost.into(), MaxWait::None), true).await? {
-                Decision::Granted(grant) => held.0.push((at, grant)),
+                Decision::Granted(grant) => held.0[at] = Some(grant),
                 Decision::Denied(denial) => {
                     let engine = member.engine();
                     // Who waits without end is not to wait for a server that is away.
@@ -406,9 +403,7 @@ impl LimitGroup {
                 }
             }
         }
-        let (mut grants, deadline) = (std::mem::take(&mut held.0), self.limiter.deadline());
-        grants.sort_by_key(|(at, _)| *at);
-        let grants = grants.into_iter().map(|(_, grant)| grant).collect();
+        let (grants, deadline) = (held.0.drain(..).flatten().collect(), self.limiter.deadline());
         Ok(Decision::Granted(Grant::in_turn(self.limiter.engine(), grants, deadline)))
     }
 
@@ -439,15 +434,17 @@ fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
             other.name()
         ));
     }
-    one.engine().core.store.check_same_slot(&one.engine().keys, &other.engine().keys)
+    let is_one_slot =
+        one.limiters().core.store.check_same_slot(&one.engine().keys, &other.engine().keys);
+    is_one_slot.map_err(|error| error.of(Operation::Limiter, None))
 }
 
 /// Grants that are given back unless they are taken out.
-struct HeldGrants(Vec<(usize, Grant)>);
+struct HeldGrants(Vec<Option<Grant>>);
 
 impl Drop for HeldGrants {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(|(_, grant)| grant.refund_in_background());
+        self.0.drain(..).flatten().for_each(Grant::refund_in_background);
     }
 }
 
