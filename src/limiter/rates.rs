@@ -1,11 +1,8 @@
 //! The limiter's rate: setting, changing, rolling out and reading it.
 
-use std::sync::Arc;
-
 use tokio::time::Instant;
 
 use super::RateLimiter;
-use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::observe::Event;
 use crate::rate::Rate;
@@ -25,12 +22,10 @@ impl RateLimiter {
     }
 
     async fn create_rate(&self, operation: Operation, rate: Rate) -> Result<bool, Error> {
-        // Leases are not ended before the call: it is made often, and seldom sets anything.
-        let reset = ResetOnDrop(self.engine());
         let set = self.call(operation, TrySetRateCall(rate)).await?;
-        std::mem::forget(reset);
         if set {
-            // An old value and log may still exist; the next call adjusts them to the rate.
+            // Leases end only now, because this call is made often, and seldom sets anything. An old value and log
+            // may still exist; the next call adjusts them to the rate.
             self.engine().begin_reset().end_created(rate);
         }
         Ok(set)
@@ -235,14 +230,4 @@ pub enum Ensured {
         /// The rate that it had.
         from: Rate,
     },
-}
-
-/// Unless it is forgotten, assumes that a call has replaced the limiter: if the call's future is dropped, the
-/// call may still be carried out.
-struct ResetOnDrop<'a>(&'a Arc<Engine>);
-
-impl Drop for ResetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.begin_reset().end(true);
-    }
 }
