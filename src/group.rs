@@ -13,7 +13,6 @@ use crate::engine::Engine;
 use crate::engine::group::GroupMember;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
-use crate::limiter::run::unless_denied;
 use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
@@ -284,8 +283,10 @@ impl LimitGroup {
         timeout: Duration,
         work: F,
     ) -> Result<Result<F::Output, Denial>, Error> {
-        let decision = self.try_acquire(costs, timeout).await?;
-        Ok(unless_denied(decision, work).await)
+        Ok(match self.try_acquire(costs, timeout).await?.into_denial() {
+            None => Ok(work.await),
+            Some(denial) => Err(denial),
+        })
     }
 
     /// The engine of the group, whose queue its limiters share.

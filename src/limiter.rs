@@ -7,7 +7,7 @@ mod pause;
 mod permits;
 mod policy;
 pub(crate) mod rates;
-pub(crate) mod run;
+mod run;
 
 use std::fmt;
 use std::sync::Arc;
@@ -207,17 +207,12 @@ impl RateLimiter {
 
     /// An error if the limiter has a policy: then there is no rate and no log on the server.
     pub(crate) fn check_is_redissons(&self, operation: Operation, call: &str) -> Result<(), Error> {
-        match &self.engine().policy {
-            Some(policy) => {
-                let detail = format!(
-                    "{call} of a limiter with the policy `{}`: must be a limiter of Redisson's rules, \
-                     from Client::limiter",
-                    policy.rules.word()
-                );
-                Err(self.invalid(operation, detail))
-            }
-            None => Ok(()),
-        }
+        let Some(policy) = &self.engine().policy else { return Ok(()) };
+        let detail = format!(
+            "{call} of a limiter with the policy `{}`: must be a limiter of Redisson's rules, from Client::limiter",
+            policy.rules.word()
+        );
+        Err(self.invalid(operation, detail))
     }
 
     pub(crate) fn error(&self, operation: Operation, failure: Error) -> Error {

@@ -43,7 +43,8 @@ impl Client {
     }
 
     pub(crate) async fn connect_now(&self) -> Result<(), Error> {
-        self.0.core.connect(self.0.deadline).await.map_err(connect_error)
+        let connected = self.0.core.connect(self.0.deadline).await;
+        connected.map_err(|error| error.of(Operation::Connect, None))
     }
 }
 
@@ -236,7 +237,7 @@ impl ClientBuilder {
     ) -> Result<Client, Error> {
         self.access.observers = self.access.observers.with_features();
         let observers = self.access.observers.clone();
-        let store = store(self.access).map_err(connect_error)?;
+        let store = store(self.access).map_err(|error| error.of(Operation::Connect, None))?;
         let invalid = |detail| Error::invalid(Operation::Connect, detail);
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         self.on_outage.check().map_err(invalid)?;
@@ -253,10 +254,6 @@ impl ClientBuilder {
         core.observers = observers;
         Ok(Client(Limiters::new(id, self.key_prefix, deadline, core)))
     }
-}
-
-fn connect_error(failure: Error) -> Error {
-    failure.of(Operation::Connect, None)
 }
 
 pub(crate) fn is_uuid(id: &str) -> bool {

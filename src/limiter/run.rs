@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::decision::{Decision, Denial};
+use crate::decision::Denial;
 use crate::error::Error;
 
 impl RateLimiter {
@@ -53,8 +53,10 @@ impl RateLimiter {
         timeout: Duration,
         work: F,
     ) -> Result<Result<F::Output, Denial>, Error> {
-        let decision = self.try_acquire(permits, timeout).await?;
-        Ok(unless_denied(decision, work).await)
+        Ok(match self.try_acquire(permits, timeout).await?.into_denial() {
+            None => Ok(work.await),
+            Some(denial) => Err(denial),
+        })
     }
 
     /// [`try_run`](Self::try_run) without waiting for the permits, as with
@@ -65,16 +67,6 @@ impl RateLimiter {
         work: F,
     ) -> Result<Result<F::Output, Denial>, Error> {
         self.try_run(permits, Duration::ZERO, work).await
-    }
-}
-
-pub(crate) async fn unless_denied<F: Future>(
-    decision: Decision,
-    work: F,
-) -> Result<F::Output, Denial> {
-    match decision.into_denial() {
-        None => Ok(work.await),
-        Some(denial) => Err(denial),
     }
 }
 
