@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::ClientBuilder;
@@ -135,47 +136,41 @@ const BLOCKS: [&str; 5] = [
 /// Takes settings out of a file, and collects those that it ignores.
 struct Reader {
     builder: ClientBuilder,
-    root: Map,
-    /// The name of the block, and its settings.
+    /// The name of the block.
     kind: &'static str,
     block: Map,
+    /// Some settings of the block have been here since 4.0.
+    root: Map,
     ignored: Vec<IgnoredSetting>,
 }
 
 impl Reader {
     fn new(builder: ClientBuilder, mut root: Map) -> Result<Self, Why> {
-        let mut blocks = BLOCKS
-            .into_iter()
-            .filter_map(|kind| root.take(kind).map(|node| (kind, node)))
-            .collect::<Vec<_>>();
+        let taken = BLOCKS.into_iter().filter_map(|kind| Some((kind, root.take(kind)?)));
+        let mut blocks: Vec<_> = taken.collect();
         let (kind, block) = match blocks.pop() {
             Some((kind, Node::Map(block))) if blocks.is_empty() => (kind, block),
             Some((kind, _)) if blocks.is_empty() => return Err(format!("{kind} has no settings")),
             _ => return Err(format!("exactly one of {} must be there", BLOCKS[..4].join(", "))),
         };
-        Ok(Reader { builder, root, kind, block, ignored: Vec::new() })
+        Ok(Reader { builder, kind, block, root, ignored: Vec::new() })
     }
 
     fn read(mut self) -> Result<RedissonYaml, Why> {
         self.read_login()?;
         self.read_name_mapper()?;
+        self.read_database()?;
+        self.read_address_map()?;
         let topology = match self.kind {
             "singleServerConfig" => {
-                self.read_database()?;
-                let address = self.text("address")?.ok_or("singleServerConfig has no address")?;
-                Endpoint::try_from(&*address).map(Topology::from)
+                Endpoint::try_from(&*self.needed("address")?).map(Topology::from)
             }
             "clusterServersConfig" => {
-                self.read_address_map()?;
                 let nodes = self.list("nodeAddresses")?;
                 Cluster::new(nodes.iter().map(String::as_str)).map(Topology::from)
             }
-            "sentinelServersConfig" => {
-                self.read_database()?;
-                self.read_sentinels()?.map(Topology::from)
-            }
+            "sentinelServersConfig" => self.read_sentinels()?.map(Topology::from),
             "replicatedServersConfig" => {
-                self.read_database()?;
                 let nodes = self.list("nodeAddresses")?;
                 Replicated::new(nodes.iter().map(String::as_str)).map(Topology::from)
             }
@@ -188,8 +183,7 @@ impl Reader {
         let topology = topology.map_err(|error| error.to_string())?;
         self.read_tls(&topology)?;
         if let Some(timeout) = self.number("timeout")? {
-            let timeout = Duration::from_millis(timeout);
-            self.builder.deadline.get_or_insert(timeout);
+            self.builder.deadline.get_or_insert(Duration::from_millis(timeout));
         }
         self.ignore_rest();
         let Reader { builder, ignored, .. } = self;
@@ -197,13 +191,11 @@ impl Reader {
     }
 
     fn read_login(&mut self) -> Result<(), Why> {
-        let (user, password) = (self.shared_text("username")?, self.shared_text("password")?);
+        let (user, password) = (self.text("username")?, self.text("password")?);
         let access = &mut self.builder.access;
         access.user = access.user.take().or(user);
         access.password = access.password.take().or(password);
-        if let Some(resolver) = self.shared("credentialsResolver")
-            && !is_default(&resolver)
-        {
+        if self.take("credentialsResolver").is_some_and(|resolver| !is_default(&resolver)) {
             if self.builder.access.password.is_none() {
                 return Err(
                     "credentialsResolver: what it answers cannot be known: give the builder a \
@@ -218,45 +210,45 @@ impl Reader {
 
     /// Never ignored: keys without their prefix would be those of other limiters.
     fn read_name_mapper(&mut self) -> Result<(), Why> {
-        let Some(mapper) = self.shared("nameMapper") else { return Ok(()) };
-        if is_default(&mapper) {
-            return Ok(());
-        }
         // The builder's own prefix replaces the mapper.
-        if !self.builder.key_prefix.is_empty() {
-            return Ok(());
-        }
-        let Node::Map(mut mapper) = mapper else {
-            return Err("nameMapper: must name a class".to_owned());
+        let mapper = self.take("nameMapper").filter(|_| self.builder.key_prefix.is_empty());
+        let mut mapper = match mapper.filter(|mapper| !is_default(mapper)) {
+            None => return Ok(()),
+            Some(Node::Map(mapper)) => mapper,
+            Some(_) => return Err("nameMapper: must name a class".to_owned()),
         };
         let prefix = text_of("nameMapper.prefix", mapper.take("prefix"))?;
-        let rest = mapper.entries.iter().find(|(_, node)| *node != Node::Null);
-        let (Some(prefix), None) = (prefix, rest) else {
-            let what = match rest {
-                Some((name, _)) => format!("it has a setting {name:?} besides `prefix`"),
-                None => "it has no `prefix`".to_owned(),
-            };
-            return Err(format!(
-                "what nameMapper does cannot be known, as {what}: if it only adds a prefix, give it to \
-                the builder with `key_prefix`"
-            ));
+        let what = match (mapper.entries.first(), prefix) {
+            (None, Some(prefix)) => {
+                self.builder.key_prefix = prefix;
+                return Ok(());
+            }
+            (Some((name, _)), _) => format!("it has a setting {name:?} besides `prefix`"),
+            (None, None) => "it has no `prefix`".to_owned(),
         };
-        self.builder.key_prefix = prefix;
-        Ok(())
+        Err(format!(
+            "what nameMapper does cannot be known, as {what}: if it only adds a prefix, give it to \
+            the builder with `key_prefix`"
+        ))
     }
 
+    /// A cluster has one database.
     fn read_database(&mut self) -> Result<(), Why> {
-        let database = self.number("database")?;
-        let database = database.map(u32::try_from).transpose();
-        let database = database.map_err(|_| "database: must be a number".to_owned())?;
-        let access = &mut self.builder.access;
-        access.database = access.database.or(database.filter(|database| *database > 0));
+        if self.kind != "clusterServersConfig" {
+            let database = self.number("database")?;
+            let access = &mut self.builder.access;
+            access.database = access.database.or(database.filter(|database| *database > 0));
+        }
         Ok(())
     }
 
-    /// Redisson writes it in three ways: as a map, or as a mapper by host or by host and port.
+    /// Servers of a cluster and sentinels announce addresses. Redisson writes it in three ways: as a map, or as a mapper
+    /// by host or by host and port.
     fn read_address_map(&mut self) -> Result<(), Why> {
-        let map = match (self.block.take("natMap"), self.block.take("natMapper")) {
+        if !matches!(self.kind, "clusterServersConfig" | "sentinelServersConfig") {
+            return Ok(());
+        }
+        let map = match (self.take("natMap"), self.take("natMapper")) {
             (Some(map), _) => map,
             (None, Some(mapper)) if is_default(&mapper) => return Ok(()),
             (None, Some(Node::Map(mut mapper))) => {
@@ -281,10 +273,9 @@ impl Reader {
     }
 
     fn read_sentinels(&mut self) -> Result<Result<Sentinels, Error>, Why> {
-        let name = self.text("masterName")?.ok_or("sentinelServersConfig has no masterName")?;
+        let name = self.needed("masterName")?;
         let addresses = self.list("sentinelAddresses")?;
         let (user, password) = (self.text("sentinelUsername")?, self.text("sentinelPassword")?);
-        self.read_address_map()?;
         let sentinels = Sentinels::new(name, addresses.iter().map(String::as_str));
         Ok(sentinels.map(|mut sentinels| {
             if let Some(user) = user {
@@ -298,21 +289,17 @@ impl Reader {
     }
 
     fn read_tls(&mut self, topology: &Topology) -> Result<(), Why> {
-        let truststore = self.shared_text("sslTruststore")?;
-        let keystore = self.shared_text("sslKeystore")?;
+        let (truststore, keystore) = (self.text("sslTruststore")?, self.text("sslKeystore")?);
         for (setting, harmless) in
             [("sslVerificationMode", "STRICT"), ("sslEnableEndpointIdentification", "true")]
         {
-            if self.shared_text(setting)?.is_some_and(|value| value != harmless) {
+            if self.text(setting)?.is_some_and(|value| value != harmless) {
                 self.ignore(setting, "certificates and host names are always checked");
             }
         }
-        if !topology.uses_tls() {
-            return Ok(());
-        }
         #[cfg(feature = "tls")]
-        if self.builder.access.tls.is_none() {
-            if truststore.is_none() && self.shared("sslTrustManagerFactory").is_some() {
+        if topology.uses_tls() && self.builder.access.tls.is_none() {
+            if truststore.is_none() && self.take("sslTrustManagerFactory").is_some() {
                 return Err(
                     "sslTrustManagerFactory: whom it trusts cannot be known: give the builder the \
                     authorities with `tls`"
@@ -320,71 +307,50 @@ impl Reader {
                 );
             }
             let mut tls = Tls::new();
-            if let Some(pem) = self.read_pem("sslTruststore", truststore)? {
-                tls = tls.ca_pem(pem);
+            if let Some(url) = truststore {
+                tls = tls.ca_pem(read_pem("sslTruststore", &url)?);
             }
-            match self.read_pem("sslKeystore", keystore)? {
-                Some(pem) if pem.contains("PRIVATE KEY-----") => {
-                    tls = tls.identity_pem(pem.clone(), pem);
+            if let Some(url) = keystore {
+                let pem = read_pem("sslKeystore", &url)?;
+                if !pem.contains("PRIVATE KEY-----") {
+                    return Err("sslKeystore: the file has no private key".to_owned());
                 }
-                Some(_) => return Err("sslKeystore: the file has no private key".to_owned()),
-                None => {}
+                tls = tls.identity_pem(pem.clone(), pem);
             }
             self.builder.access.tls = Some(tls);
         }
         #[cfg(not(feature = "tls"))]
-        let _ = (truststore, keystore);
+        let _ = (topology, truststore, keystore);
         Ok(())
     }
 
-    /// The text of a store in PEM format. A store that cannot be read is never ignored: without its trust
-    /// store, a client would trust all authorities of the platform.
-    #[cfg(feature = "tls")]
-    fn read_pem(&self, name: &str, url: Option<String>) -> Result<Option<String>, Why> {
-        let Some(url) = url else { return Ok(None) };
-        let why = |why: String| {
-            format!("{name}: {url}: {why}: give the builder the certificates with `tls`")
-        };
-        let path = url.strip_prefix("file:");
-        let path = path.ok_or_else(|| why("only file: URLs can be read".to_owned()))?;
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let bytes = std::fs::read(path).map_err(|error| why(error.to_string()))?;
-        match String::from_utf8(bytes) {
-            Ok(pem) if pem.contains("-----BEGIN ") => Ok(Some(pem)),
-            _ => Err(why("it is not in PEM format".to_owned())),
-        }
-    }
-
-    /// A setting of the block that has been at the root since 4.0.
-    fn shared(&mut self, name: &str) -> Option<Node> {
-        let of_block = self.block.take(name);
-        self.root.take(name).or(of_block)
-    }
-
-    fn shared_text(&mut self, name: &str) -> Result<Option<String>, Why> {
-        let node = self.shared(name);
-        text_of(name, node)
+    /// Takes a setting out, of the root if it is there.
+    fn take(&mut self, name: &str) -> Option<Node> {
+        self.root.take(name).or_else(|| self.block.take(name))
     }
 
     fn text(&mut self, name: &str) -> Result<Option<String>, Why> {
-        let node = self.block.take(name);
+        let node = self.take(name);
         text_of(name, node)
     }
 
-    fn number(&mut self, name: &str) -> Result<Option<u64>, Why> {
+    fn needed(&mut self, name: &str) -> Result<String, Why> {
+        self.text(name)?.ok_or_else(|| format!("{} has no {name}", self.kind))
+    }
+
+    fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Why> {
         let number = |text: String| text.parse().map_err(|_| format!("{name}: must be a number"));
         self.text(name)?.map(number).transpose()
     }
 
     /// A list, or a single element.
     fn list(&mut self, name: &str) -> Result<Vec<String>, Why> {
-        let list = match self.block.take(name) {
+        let list = match self.take(name) {
             Some(Node::List(list)) => list,
             Some(one) => vec![one],
             None => return Err(format!("{} has no {name}", self.kind)),
         };
-        let text = |node| Ok(text_of(name, Some(node))?.unwrap_or_default());
-        list.into_iter().map(text).collect()
+        list.into_iter().filter_map(|node| text_of(name, Some(node)).transpose()).collect()
     }
 
     fn ignore(&mut self, name: &str, reason: &'static str) {
@@ -392,28 +358,38 @@ impl Reader {
     }
 
     fn ignore_rest(&mut self) {
-        let of_root = std::mem::take(&mut self.root).entries;
-        let of_block = std::mem::take(&mut self.block).entries;
-        let of_block =
-            of_block.into_iter().map(|(name, node)| (format!("{}.{name}", self.kind), node));
-        for (name, node) in of_block.chain(of_root) {
+        let of_block = std::mem::take(&mut self.block).entries.into_iter();
+        let of_block = of_block.map(|(name, node)| (format!("{}.{name}", self.kind), node));
+        for (name, node) in of_block.chain(std::mem::take(&mut self.root).entries) {
             let setting = name.rsplit('.').next().unwrap_or(&name);
-            if node != Node::Null && !(setting == "tcpNoDelay" && node == Node::Text("true".into()))
-            {
+            if setting != "tcpNoDelay" || node != Node::Text("true".to_owned()) {
                 self.ignored.push(IgnoredSetting { reason: reasons::why_ignored(setting), name });
             }
         }
     }
 }
 
+/// The text of a store in PEM format. A store that cannot be read is never ignored: without its trust store, a client
+/// would trust all authorities of the platform.
+#[cfg(feature = "tls")]
+fn read_pem(name: &str, url: &str) -> Result<String, Why> {
+    let why =
+        |why: &str| format!("{name}: {url}: {why}: give the builder the certificates with `tls`");
+    let path = url.strip_prefix("file:").ok_or_else(|| why("only file: URLs can be read"))?;
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let bytes = std::fs::read(path).map_err(|error| why(&error.to_string()))?;
+    let pem = String::from_utf8(bytes).ok().filter(|pem| pem.contains("-----BEGIN "));
+    pem.ok_or_else(|| why("it is not in PEM format"))
+}
+
 /// Whether this is the class that Redisson uses by default.
 fn is_default(node: &Node) -> bool {
-    matches!(node, Node::Map(map) if map.class().starts_with("Default"))
+    matches!(node, Node::Map(map) if map.class.starts_with("Default"))
 }
 
 fn text_of(name: &str, node: Option<Node>) -> Result<Option<String>, Why> {
     match node {
-        None | Some(Node::Null) => Ok(None),
+        None => Ok(None),
         Some(Node::Text(text)) => match tree::first_variable(&text) {
             Some(variable) => Err(format!(
                 "{name}: the environment variable {variable} is not set, and ${{{variable}}} has no default"

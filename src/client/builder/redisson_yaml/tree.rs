@@ -1,11 +1,12 @@
 //! A YAML file as maps, lists and text. Scalars keep the file's text: a password of `0123` is not a number.
 
+use std::ops::Range;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
-/// A value in the file.
+/// A value in the file. A null counts as absent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
-    Null,
     Text(String),
     List(Vec<Node>),
     Map(Map),
@@ -13,8 +14,9 @@ pub(super) enum Node {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Map {
-    /// The Java class named by the tag, as in `!<org.redisson.config.HostNatMapper>`.
-    pub(super) class: Option<String>,
+    /// The Java class named by the tag, without its package: `HostNatMapper` for
+    /// `!<org.redisson.config.HostNatMapper>`.
+    pub(super) class: String,
     pub(super) entries: Vec<(String, Node)>,
 }
 
@@ -33,7 +35,7 @@ impl Map {
                 Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
                 first => {
                     return match node(first, &mut next, DEEPEST)? {
-                        Node::Map(map) => Ok(map),
+                        Some(Node::Map(map)) => Ok(map),
                         _ => Err("settings must be of the form `name: value`".to_owned()),
                     };
                 }
@@ -41,15 +43,10 @@ impl Map {
         }
     }
 
-    /// Takes a setting out. A null counts as absent.
+    /// Takes a setting out.
     pub(super) fn take(&mut self, name: &str) -> Option<Node> {
         let at = self.entries.iter().rposition(|(key, _)| key == name)?;
-        Some(self.entries.remove(at).1).filter(|node| *node != Node::Null)
-    }
-
-    /// The last part of the class name.
-    pub(super) fn class(&self) -> &str {
-        self.class.as_deref().and_then(|class| class.rsplit('.').next()).unwrap_or_default()
+        Some(self.entries.remove(at).1)
     }
 }
 
@@ -61,90 +58,83 @@ fn node<'a>(
     first: Event<'a>,
     next: &mut impl FnMut() -> Result<Event<'a>, String>,
     deepest: usize,
-) -> Result<Node, String> {
-    let Some(deepest) = deepest.checked_sub(1) else {
-        return Err("settings are nested too deep".to_owned());
-    };
-    match first {
-        Event::Scalar(text, style, ..) => Ok(match (style, &*text) {
-            (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Node::Null,
-            _ => Node::Text(text.into_owned()),
-        }),
+) -> Result<Option<Node>, String> {
+    let deepest = deepest.checked_sub(1).ok_or("settings are nested too deep")?;
+    Ok(match first {
+        Event::Scalar(text, ScalarStyle::Plain, ..)
+            if matches!(&*text, "" | "~" | "null" | "Null" | "NULL") =>
+        {
+            None
+        }
+        Event::Scalar(text, ..) => Some(Node::Text(text.into_owned())),
         Event::SequenceStart(..) => {
             let mut list = Vec::new();
             loop {
                 match next()? {
-                    Event::SequenceEnd => return Ok(Node::List(list)),
-                    first => list.push(node(first, next, deepest)?),
+                    Event::SequenceEnd => break Some(Node::List(list)),
+                    first => list.extend(node(first, next, deepest)?),
                 }
             }
         }
         Event::MappingStart(_, tag) => {
-            let mut map = Map { class: tag.as_deref().map(class), entries: Vec::new() };
+            let class = tag.as_deref().map_or(String::new(), class);
+            let mut entries = Vec::new();
             loop {
                 let key = match next()? {
-                    Event::MappingEnd => return Ok(Node::Map(map)),
+                    Event::MappingEnd => break Some(Node::Map(Map { class, entries })),
                     Event::Scalar(key, ..) => key.into_owned(),
                     _ => return Err("the name of a setting must be text".to_owned()),
                 };
                 let first = next()?;
-                map.entries.push((key, node(first, next, deepest)?));
+                entries.extend(node(first, next, deepest)?.map(|node| (key, node)));
             }
         }
-        Event::Alias(_) => Err("anchors are not supported".to_owned()),
-        _ => Err("it ends within a setting".to_owned()),
-    }
+        Event::Alias(_) => return Err("anchors are not supported".to_owned()),
+        _ => return Err("it ends within a setting".to_owned()),
+    })
 }
 
 fn class(tag: &Tag) -> String {
-    format!("{}{}", tag.handle, tag.suffix).trim_start_matches('!').to_owned()
+    let class = format!("{}{}", tag.handle, tag.suffix);
+    class.rsplit(['.', '!']).next().unwrap_or_default().to_owned()
 }
 
-/// What is in the braces of the variable with which a text begins. As in Redisson, a name consists of
+/// The variables in a text, `${name}` or `${name:-default}`: where, name and default. As in Redisson, a name consists of
 /// letters, digits, `_` and dots; anything else is text, and may be part of a password.
-fn variable(text: &str) -> Option<&str> {
-    let inside = text.strip_prefix("${")?;
-    let inside = &inside[..inside.find(['}', '\n'])?];
-    let name = inside.split_once(":-").map_or(inside, |(name, _)| name);
+fn variables(text: &str) -> impl Iterator<Item = (Range<usize>, &str, Option<&str>)> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-    let is_closed = text[2 + inside.len()..].starts_with('}');
-    (is_closed && !name.is_empty() && name.bytes().all(is_of_name)).then_some(inside)
+    text.match_indices("${").filter_map(move |(start, _)| {
+        let inside = &text[start + 2..];
+        let (inside, _) = inside.split_once('}').filter(|(inside, _)| !inside.contains('\n'))?;
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        let range = start..start + 2 + inside.len() + 1;
+        (!name.is_empty() && name.bytes().all(is_of_name)).then_some((range, name, default))
+    })
 }
 
 /// The name of the first variable in the text that has not been replaced.
 pub(super) fn first_variable(text: &str) -> Option<&str> {
-    text.match_indices("${").find_map(|(at, _)| variable(&text[at..]))
+    variables(text).next().map(|(_, name, _)| name)
 }
 
-/// Replaces `${name}` and `${name:-default}` by the variables that `value_of` knows, or by the default.
-/// Others stay as they are, as in Redisson, because they may be in a comment.
+/// Replaces variables by what `value_of` knows, or by the default. Others stay as they are, as in Redisson, because they
+/// may be in a comment.
 pub(super) fn with_variables(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
-    let mut replaced = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        replaced.push_str(&rest[..start]);
-        rest = &rest[start..];
-        let inside = variable(rest);
-        let value = inside.and_then(|inside| {
-            let (name, default) = match inside.split_once(":-") {
-                Some((name, default)) => (name, Some(default)),
-                None => (inside, None),
-            };
-            value_of(name).or(default.map(str::to_owned))
-        });
-        let length = match (&value, inside) {
-            (Some(value), Some(inside)) => {
-                replaced.push_str(value);
-                inside.len() + 3
-            }
-            _ => {
-                replaced.push_str("${");
-                2
-            }
-        };
-        rest = &rest[length..];
+    let (mut replaced, mut end) = (String::with_capacity(text.len()), 0);
+    for (range, name, default) in variables(text) {
+        // Otherwise it is within the default of another one.
+        if range.start >= end
+            && let Some(value) = value_of(name).or(default.map(str::to_owned))
+        {
+            replaced.push_str(&text[end..range.start]);
+            replaced.push_str(&value);
+            end = range.end;
+        }
     }
-    replaced + rest
+    replaced + &text[end..]
 }
 
 #[cfg(test)]
@@ -177,7 +167,7 @@ mod tests {
         assert_eq!(map.take("c"), None);
         assert!(matches!(map.take("d"), Some(Node::List(list)) if list.len() == 2));
         let Some(Node::Map(mut inner)) = map.take("e") else { panic!("{map:?}") };
-        assert_eq!(inner.class(), "X");
+        assert_eq!(inner.class, "X");
         assert_eq!(inner.take("f"), said("yes"));
         assert_eq!(map.entries, []);
         let deep = format!("a: {}", "[".repeat(100_000));
