@@ -7,7 +7,8 @@
 --        lane       the field with the record of the call's lane
 --        requests   the number of the call in its lane, from 1; then groups of equal requests: permits (4 bytes), the
 --                   longest wait in ms (7), count (4). give: number, mark of the grant, its fraction, permits.
---                   peek: a number of permits, 0 for none. Change: how long an unused limiter is kept, in ms, 0 for ever
+--                   peek: a number of permits, 0 for none. Change: how long an unused limiter is kept, in ms, 0 for
+--                   ever
 --        bounds     what a policy's own file says
 --        action     '' to take, give, peek; or how parameters change: keep, scale, reset
 --        is_stored  1 if the stored parameters are in force, whatever `wanted` says
@@ -28,8 +29,8 @@
 local wanted, lane, requests, bounds, action, is_stored, abandon, max_age = unpack(ARGV, 1, 8)
 -- How long records are kept at least, in ms; how much longer than necessary a key lives, so that few calls prolong it.
 local HORIZON, MARGIN = 60000, 10000
--- The state: x is the mark of the last grant, nil without a state; with `has_fraction`, y is the mark's fraction. In the
--- field s the time comes first at which the key ends, then how long it is kept, both in ms; `tail` comes last.
+-- The state: x is the mark of the last grant, nil without a state; with `has_fraction`, y is the mark's fraction. In
+-- the field s the time comes first at which the key ends, then how long it is kept, both in ms; `tail` comes last.
 local x, y, z, has_fraction, state, layout, size, tail = nil, nil, 0, false, nil, '<I6I6I7I7I7', 33, ''
 -- Of the parameters: whether they are valid, the most permits at once, a queue's longest delay.
 local is_valid, limit, max_delay = false, 0, 0

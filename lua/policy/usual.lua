@@ -1,6 +1,7 @@
 -- The usual grant, before any function is made: equal requests that are all granted, on the first attempt, in a lane
 -- that has called before, under the parameters in force.
-if record and last < number and stored == wanted and #requests == 22 and (action or '') == '' and (abandon or '') == '' and
+if record and last < number and stored == wanted and #requests == 22 and
+    (action or '') == '' and (abandon or '') == '' and
     (not start and permits * count <= free or
     start and count == 1 and permits <= limit and start - now <= min(longest * 1000, max_delay)) then
   local p, starts = permits * count, start
