@@ -5,111 +5,92 @@
 --   S  SECONDS and MINUTES: each grant prolongs the key's life
 --   C  org/path (PHP): the first call begins the key's life. Limit and life are in the hash KEYS[3]; without it
 --      everything is allowed
-local kind, found, life, ends = string.sub(wanted, 1, 1), nil, 0, nil
-
-function configure(text)
-  if kind == 'C' then
-    local expire, limit_req = unpack(call('HMGET', KEYS[3], 'expire', 'limitReq'))
-    limit, life = 4294967295, 0
-    if expire or limit_req then
-      limit = min(limit, floor(decimal('limitReq', limit_req, 0)))
-      -- The others fail where it is no integer, and count nothing where it is not positive.
-      life = decimal('expire', expire, -4294967296)
-      if life % 1 ~= 0 then
-        unreadable('expire', expire)
-      elseif life <= 0 then
-        limit = 4294967295
-      end
-    end
-    return text == 'C1'
-  end
-  limit, life = numbers(text, '^[WS]1:(%d+),(%d+)$')
-  if kind == 'W' then
-    local start
-    start, ends = numbers(bounds, '^(%-?%d+) (%-?%d+)$')
-    if action ~= 'give' and not (now >= start and now < ends) then
-      problem = problem or {-10, now, text}
+local kind, life, left, end_us, added = string.sub(wanted, 1, 1), 0, -2, nil, 0
+if kind == 'C' then
+  local expire, limit_req = unpack(call('HMGET', KEYS[3], 'expire', 'limitReq'))
+  limit = 4294967295
+  if expire or limit_req then
+    limit = min(limit, floor(decimal('limitReq', limit_req, 0)))
+    -- The others fail where it is no integer, and count nothing where it is not positive.
+    life = decimal('expire', expire, -4294967296)
+    if life % 1 ~= 0 then
+      unreadable('expire', expire)
+    elseif life <= 0 then
+      limit = 4294967295
     end
   end
-  return is_permits(limit) and life and life > 0
+else
+  limit, life = parameters('^[WS]1:(%d+),(%d+)$')
 end
+if kind == 'W' then
+  local start, window_end = string.match(bounds, '^(%-?%d+) (%-?%d+)$')
+  end_us = window_end - 0
+  if action ~= 'give' and not (now >= start - 0 and now < end_us) then
+    failure = {-10, now, wanted}
+  end
+end
+local is_free = kind == 'C' and life <= 0
 
-read_state = function()
-  local text = call('GET', key)
-  found = {n = text and whole(text) or 0, add = 0, life = -2}
-  if text and not whole(text) then
-    unreadable('value', text)
-  elseif text and kind ~= 'W' then
-    found.life = call('PTTL', key)
-  end
-  -- The time of one without a time to live begins with this call, even if it is denied.
-  if found.life ~= -1 then
-    s = found
-  end
-  return read_record()
+local text = call('GET', key)
+y = text and #text <= 16 and not string.find(text, '%D') and tonumber(text) or not text and 0
+if not y or y >= 9007199254740992 then
+  y = 0
+  unreadable('value', text)
+elseif text and kind ~= 'W' then
+  left = call('PTTL', key)
 end
+-- The time of one without a time to live begins with this call, even if it is denied.
+x = left ~= -1 and 0 or nil
+read_record()
 
 -- When a key has ended that ends in so many milliseconds: one later.
 local function end_in(ms)
   return (floor(now / 1000) + ms + 1) * 1000
 end
 
-function roll()
-  s = found
-  if kind == 'W' then
-    s.e = ends
-  else
-    s.e = end_in(s.life >= 0 and s.life or life * 1000)
-  end
-  s.is_free = kind == 'C' and life <= 0
-end
-
-function available()
-  return s.is_free and limit or max(0, limit - s.n)
-end
-
-function take(p)
-  s.n, s.add = s.n + p, s.add + p
-  if kind == 'S' then
-    s.e = end_in(life * 1000)
-  end
-end
-
-function wait()
-  return s.e - now
-end
-
-function mark()
-  return s.is_free and 0 or s.e, 0
-end
-
--- Times to live are cut to milliseconds, at different moments.
-function give(given, _, p)
-  local is_same = given == s.e and now < s.e
-  if kind == 'S' then
-    is_same = now + 2000 < given
-  elseif kind == 'C' then
-    is_same = not s.is_free and math.abs(given - s.e) <= 2000
-  end
-  local credit = is_same and min(p, s.n) or 0
-  s.n, s.add = s.n - credit, s.add - credit
-  return credit
-end
-
-write_state = function(fields)
-  if s.is_free then
+function write_state(own)
+  if is_free then
     return
   end
-  if kind == 'C' and s.n == 0 then
+  if kind == 'C' and y == 0 then
     -- The others give a counter its time to live when it becomes 1.
     call('DEL', key)
   else
-    if s.add ~= 0 then
-      call('INCRBY', key, int(s.add))
+    if added ~= 0 then
+      call('INCRBY', key, format('%d', added))
     end
-    if s.add > 0 and kind ~= 'C' or s.life < 0 and kind ~= 'W' then
-      call('PEXPIRE', key, int(life * 1000))
+    if added > 0 and kind ~= 'C' or left < 0 and kind ~= 'W' then
+      call('PEXPIRE', key, format('%d', life * 1000))
     end
   end
-  write_record(fields)
+  write_record(own)
+end
+--- roll
+if kind ~= 'W' then
+  end_us = end_us or end_in(left >= 0 and left or life * 1000)
+end
+x = is_free and 0 or end_us
+free = is_free and limit or max(0, limit - y)
+--- take
+y, added = y + p, added + p
+if kind == 'S' and p > 0 then
+  end_us = end_in(life * 1000)
+  x = end_us
+end
+--- functions
+function wait()
+  return end_us - now
+end
+
+-- Times to live are cut to milliseconds, at different moments.
+function give(mark, _, p)
+  local is_same = mark == end_us and now < end_us
+  if kind == 'S' then
+    is_same = now + 2000 < mark
+  elseif kind == 'C' then
+    is_same = not is_free and math.abs(mark - end_us) <= 2000
+  end
+  local credit = is_same and min(p, y) or 0
+  y, added = y - credit, added - credit
+  return credit
 end

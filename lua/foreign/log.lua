@@ -7,72 +7,59 @@
 -- A member is the lane, the number of the call, and the number of the permit.
 local kind = string.sub(wanted, 1, 1)
 local unit = kind == 'L' and 1 or 1000
-local span, seconds, oldest, latest
+local span, cutoff, oldest, latest, counted, past
+local added = 0
+limit, span = parameters('^[LM]1:(%d+),(%d+)$')
+-- The mark is the time and the beginning of the lane.
+x, y, has_fraction = floor(now / unit), tonumber(string.sub(lane, 2, 9), 16) or 0, true
+read_record()
 
-function configure(text)
-  limit, span = numbers(text, '^[LM]1:(%d+),(%d+)$')
-  return is_permits(limit) and is_span(span)
+function write_state(own)
+  if added > 0 then
+    local call_number = numbers('<I7', own)
+    call('ZREMRANGEBYSCORE', key, '-inf', (kind == 'L' and '(' or '') .. format('%d', cutoff))
+    for i = 0, added - 1 do
+      call('ZADD', key, format('%d', x), format('%s-%d:%d', string.sub(lane, 2), call_number, i))
+    end
+    call('PEXPIRE', key, format('%d', (ceil(span / 1000000) + 1) * 1000))
+  end
+  write_record(own)
 end
-
-read_state = function()
-  s = {add = 0}
-  return read_record()
+--- roll
+if not counted then
+  cutoff = x - span / unit
+  oldest = (kind == 'L' and '' or '(') .. format('%d', cutoff)
+  latest = kind == 'L' and format('%d', x + 10000000) or '+inf'
+  counted = call('ZCOUNT', key, oldest, latest)
+  past = call('ZCOUNT', key, oldest, format('%d', x))
 end
-
-function roll()
-  s.t = floor(now / unit)
-  s.cutoff = s.t - span / unit
-  oldest = kind == 'L' and int(s.cutoff) or '(' .. int(s.cutoff)
-  latest = kind == 'L' and int(s.t + 10000000) or '+inf'
-  s.n = call('ZCOUNT', key, oldest, latest)
-  s.past = call('ZCOUNT', key, oldest, int(s.t))
-end
-
-function available()
-  return max(0, limit - s.n)
-end
-
-function take(p)
-  s.n, s.add = s.n + p, s.add + p
-end
-
+free = max(0, limit - counted)
+--- take
+counted, added = counted + p, added + p
+--- functions
 -- Enough entries must leave, of which those of this call are the last that are not ahead of now.
 function wait(p)
-  local place, score = s.n + p - limit, s.t
+  local place, score = counted + p - limit, x
   if place < 1 then
     return 0
-  elseif place <= s.past or place > s.past + s.add then
-    place = place > s.past and place - s.add or place
+  elseif place <= past or place > past + added then
+    place = place > past and place - added or place
     score = call('ZRANGEBYSCORE', key, oldest, latest, 'WITHSCORES', 'LIMIT', place - 1, 1)[2]
   end
   return score * unit + span + (kind == 'L' and 1 or 0) - now
 end
 
-function mark()
-  return s.t, tonumber(string.sub(lane, 1, 8), 16) or 0
-end
-
 -- Removes at once what comes back, so that it is not counted for those who take: it is certain by now.
-function give(given, own, p)
+function give(mark, own, p)
   local credit = 0
-  if given > s.cutoff or kind == 'L' and given == s.cutoff then
-    for _, member in ipairs(call('ZRANGEBYSCORE', key, int(given), int(given))) do
+  if mark > cutoff or kind == 'L' and mark == cutoff then
+    local at = format('%d', mark)
+    for _, member in ipairs(call('ZRANGEBYSCORE', key, at, at)) do
       if credit < p and string.sub(member, 1, 8) == format('%08x', own) then
         credit = credit + call('ZREM', key, member)
       end
     end
   end
-  s.n, s.past = s.n - credit, s.past - (given <= s.t and credit or 0)
+  counted, past = counted - credit, past - (mark <= x and credit or 0)
   return credit
-end
-
-write_state = function(fields)
-  if s.add > 0 then
-    call('ZREMRANGEBYSCORE', key, '-inf', (kind == 'L' and '(' or '') .. int(s.cutoff))
-    for i = 0, s.add - 1 do
-      call('ZADD', key, int(s.t), lane .. '-' .. number .. ':' .. int(i))
-    end
-    call('PEXPIRE', key, int((ceil(span / 1000000) + 1) * 1000))
-  end
-  write_record(fields)
 end

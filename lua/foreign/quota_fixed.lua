@@ -1,61 +1,45 @@
 -- redisquota of Istio's Mixer, fixed: a hash with the permits used and the end of the window in nanoseconds, which
 -- are rounded to 256 as they exceed 2^53. Here a window opens with a grant, not with a denial, by the server's clock.
-local width
-
-function configure(text)
-  limit, width = numbers(text, '^Q1:(%d+),(%d+)$')
-  return is_permits(limit) and is_span(width)
+local width, ns, opens
+limit, width = parameters('^Q1:(%d+),(%d+)$')
+local used, expire = unpack(call('HMGET', key, 'token', 'expire'))
+x, y = 0, 0
+if used and expire then
+  y, ns = decimal('token', used, 0), tonumber(expire)
+  if not (ns and ns >= 0 and ns < 9007199254740992000) then
+    unreadable('expire', expire)
+  end
 end
+read_record(KEYS[3])
 
-read_state = function()
-  local used, ends = unpack(call('HMGET', key, 'token', 'expire'))
-  s = {n = 0}
-  if used and ends then
-    s.n, s.ns = decimal('token', used, 0), tonumber(ends)
-    if not (s.ns and s.ns >= 0 and s.ns < 9007199254740992000) then
-      unreadable('expire', ends)
+function write_state(own)
+  if ns then
+    call('HSET', key, 'token', format('%d', y), 'expire', format('%.17g', ns))
+    if opens then
+      call('PEXPIRE', key, format('%d', width / 1000))
     end
   end
-  return read_record(KEYS[3])
+  write_record(own, KEYS[3], ns)
 end
-
-function roll()
-  if s.ns and now >= ceil(s.ns / 1000) then
-    s.n, s.ns = 0, nil
-  end
+--- roll
+if ns and now >= ceil(ns / 1000) then
+  y, ns = 0, nil
 end
-
-function available()
-  return max(0, floor(limit - s.n))
+x = ns and ceil(ns / 1000) or 0
+free = max(0, floor(limit - y))
+--- take
+if not ns and p > 0 then
+  ns, opens = (now + width) * 1000, true
+  x = ceil(ns / 1000)
 end
-
-function take(p)
-  if not s.ns then
-    s.ns, s.opens = (now + width) * 1000, true
-  end
-  s.n = s.n + p
-end
-
+y = y + p
+--- functions
 function wait()
-  return s.ns and ceil(s.ns / 1000) - now or 0
+  return ns and x - now or 0
 end
 
-function mark()
-  return s.ns and ceil(s.ns / 1000) or 0, 0
-end
-
-function give(given, _, p)
-  local credit = given == mark() and min(p, s.n) or 0
-  s.n = s.n - credit
+function give(mark, _, p)
+  local credit = mark == x and min(p, y) or 0
+  y = y - credit
   return credit
-end
-
-write_state = function(fields)
-  if s.ns then
-    call('HSET', key, 'token', int(s.n), 'expire', format('%.17g', s.ns))
-    if s.opens then
-      call('PEXPIRE', key, int(width / 1000))
-    end
-  end
-  write_record(fields, KEYS[3], s.ns)
 end

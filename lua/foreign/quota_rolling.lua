@@ -4,90 +4,77 @@
 --
 -- The set has no time to live, as the others do not renew one: what they add would end with it, and its permits
 -- would never come back.
-local width, bucket
-
-function configure(text)
-  limit, width, bucket = numbers(text, '^P1:(%d+),(%d+),(%d+)$')
-  return is_permits(limit) and is_span(width) and is_span(bucket)
-end
-
-read_state = function()
-  local used, current, start, number = unpack(call('HMGET', key, 'token', 'bucket.token', 'bucket.timestamp', 'key'))
-  s = {n = 0, current = 0, number = 0}
-  if used and current and start then
-    s.n, s.current = decimal('token', used, 0), decimal('bucket.token', current, 0)
-    s.ns, s.number = tonumber(start), decimal('key', number or '0', 0)
-    if not (s.ns and s.ns >= 0 and s.ns < 9007199254740992000) then
-      unreadable('bucket.timestamp', start)
-    end
+local width, bucket, ns, cutoff, closed_ns
+local current, closed, buckets, is_rolled = 0, 0, 0, false
+limit, width, bucket = parameters('^P1:(%d+),(%d+),(%d+)$')
+local used, in_bucket, began, named = unpack(call('HMGET', key, 'token', 'bucket.token', 'bucket.timestamp', 'key'))
+x, y = 0, 0
+if used and in_bucket and began then
+  y, current = decimal('token', used, 0), decimal('bucket.token', in_bucket, 0)
+  ns, buckets = tonumber(began), decimal('key', named or '0', 0)
+  if not (ns and ns >= 0 and ns < 9007199254740992000) then
+    unreadable('bucket.timestamp', began)
   end
-  return read_record(KEYS[4])
 end
+read_record(KEYS[4])
 
 local function permits_of(member)
   return tonumber(string.match(member, '%.(%d+)$') or '') or 0
 end
 
-function roll()
-  local ns = now * 1000
-  s.ns = s.ns or ns
-  s.cutoff = (now - width) * 1000
-  if ns - s.ns + 1 > bucket * 1000 then
-    s.closed, s.closed_ns = s.current, s.ns
-    s.current, s.ns = 0, ns
-    if s.closed > 0 and s.closed_ns <= s.cutoff then
-      s.n, s.closed = max(0, s.n - s.closed), 0
+function write_state(own)
+  call('ZREMRANGEBYSCORE', KEYS[3], 0, format('%.17g', cutoff))
+  if closed > 0 then
+    buckets = buckets + 1
+    call('ZADD', KEYS[3], format('%.17g', closed_ns), format('%d.%d', buckets, closed))
+  end
+  call('HSET', key, 'token', format('%d', y), 'bucket.token', format('%d', current), 'bucket.timestamp',
+    format('%.17g', ns), 'key', format('%d', buckets))
+  call('PEXPIRE', key, format('%d', width / 1000))
+  write_record(own, KEYS[4], (now + width) * 1000)
+end
+--- roll
+if not is_rolled then
+  is_rolled = true
+  local now_ns = now * 1000
+  ns = ns or now_ns
+  cutoff = (now - width) * 1000
+  if now_ns - ns + 1 > bucket * 1000 then
+    closed, closed_ns = current, ns
+    current, ns = 0, now_ns
+    if closed > 0 and closed_ns <= cutoff then
+      y, closed = max(0, y - closed), 0
     end
   end
-  for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], 0, format('%.17g', s.cutoff))) do
-    s.n = max(0, s.n - permits_of(member))
+  for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], 0, format('%.17g', cutoff))) do
+    y = max(0, y - permits_of(member))
   end
 end
-
-function available()
-  return max(0, floor(limit - s.n))
-end
-
-function take(p)
-  s.n, s.current = s.n + p, s.current + p
-end
-
+x = ceil(ns / 1000)
+free = max(0, floor(limit - y))
+--- take
+y, current = y + p, current + p
+--- functions
 function wait(p)
-  local left, start = s.n + p - limit, s.ns
-  local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', s.cutoff), '+inf', 'WITHSCORES')
-  if (s.closed or 0) > 0 then
-    later[#later + 1], later[#later + 2] = '0.' .. int(s.closed), s.closed_ns
+  local left, from = y + p - limit, ns
+  local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', cutoff), '+inf', 'WITHSCORES')
+  if closed > 0 then
+    later[#later + 1], later[#later + 2] = '0.' .. format('%d', closed), closed_ns
   end
   for i = 1, #later, 2 do
     left = left - permits_of(later[i])
     if left <= 0 then
-      start = tonumber(later[i + 1])
+      from = tonumber(later[i + 1])
       break
     end
   end
-  local leaves = ceil(start / 1000) + width
+  local leaves = ceil(from / 1000) + width
   -- Nanoseconds are rounded.
-  return leaves - ((leaves - 1 - width) * 1000 >= start and 1 or 0) - now
+  return leaves - ((leaves - 1 - width) * 1000 >= from and 1 or 0) - now
 end
 
-function mark()
-  return ceil(s.ns / 1000), 0
-end
-
-function give(given, _, p)
-  local credit = given == mark() and min(p, s.current, s.n) or 0
-  s.n, s.current = s.n - credit, s.current - credit
+function give(mark, _, p)
+  local credit = mark == x and min(p, current, y) or 0
+  y, current = y - credit, current - credit
   return credit
-end
-
-write_state = function(fields)
-  call('ZREMRANGEBYSCORE', KEYS[3], 0, format('%.17g', s.cutoff))
-  if (s.closed or 0) > 0 then
-    s.number = s.number + 1
-    call('ZADD', KEYS[3], format('%.17g', s.closed_ns), int(s.number) .. '.' .. int(s.closed))
-  end
-  call('HSET', key, 'token', int(s.n), 'bucket.token', int(s.current), 'bucket.timestamp',
-    format('%.17g', s.ns), 'key', int(s.number))
-  call('PEXPIRE', key, int(width / 1000))
-  write_record(fields, KEYS[4], (now + width) * 1000)
 end

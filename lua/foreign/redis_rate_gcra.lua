@@ -2,64 +2,45 @@
 --
 -- The others grant half an interval early, which this does not. Times are rounded up to microseconds.
 local EPOCH = 1483228800000000
+limit, r, q = parameters('^R1:(%d+),(%d+),(%d+)$')
+local text = call('GET', key)
+-- A double of so many seconds is off by less than a twentieth of a microsecond.
+x = text and ceil(decimal('value', text, -1000000000) * 1000000 - 0.05) + EPOCH or 0
+read_record()
 
-function configure(text)
-  local burst, permits, every = numbers(text, '^R1:(%d+),(%d+),(%d+)$')
-  limit = burst
-  return is_permits(burst) and set_pace(permits, every, burst)
+-- The first microsecond that is not before k permits later.
+local function after(k)
+  local t, f = plus(x, 0, k)
+  return t + (f > 0 and 1 or 0)
 end
 
-read_state = function()
-  local text = call('GET', key)
-  s = {t = 0}
-  if text then
-    -- A double of so many seconds is off by less than a twentieth of a microsecond.
-    s.t = ceil(decimal('value', text, -1000000000) * 1000000 - 0.05) + EPOCH
-  end
-  return read_record()
-end
-
-function roll()
-  s.t = max(s.t, now)
-end
-
-function available()
-  local t, f = plus(now, 0, limit)
-  return fitting(s.t, 0, t, f, limit)
-end
-
-function take(p)
-  local t, f = plus(s.t, 0, p)
-  s.t = t + (f > 0 and 1 or 0)
-end
-
-function wait(p)
-  local t, f = plus(s.t, 0, p - limit)
-  return t + (f > 0 and 1 or 0) - now
-end
-
-function mark()
-  return s.t, 0
-end
-
-function give(_, _, p)
-  local t, f = plus(s.t, 0, -p)
-  local to = max(now, t + (f > 0 and 1 or 0))
-  local credit = fitting(to, 0, s.t, 0, p)
-  if is_after(s.t, 0, plus(to, 0, credit)) then
-    credit = min(p, credit + 1)
-  end
-  s.t = to
-  return credit
-end
-
-write_state = function(fields)
-  if s.t > now then
-    local us = s.t - EPOCH
+function write_state(own)
+  if x > now then
+    local us = x - EPOCH
     local text = format('%.0f.%06.0f', floor(us / 1000000), us % 1000000)
-    call('SET', key, text, 'EX', int(ceil((s.t - now) / 1000000)))
+    call('SET', key, text, 'EX', format('%d', ceil((x - now) / 1000000)))
   else
     call('DEL', key)
   end
-  write_record(fields)
+  write_record(own)
+end
+--- roll
+x = max(x, now)
+local t, f = plus(now, 0, limit)
+free = fitting(x, 0, t, f, limit)
+--- take
+x = after(p)
+--- functions
+function wait(p)
+  return after(p - limit) - now
+end
+
+function give(_, _, p)
+  local to = max(now, after(-p))
+  local credit = fitting(to, 0, x, 0, p)
+  if x > plus(to, 0, credit) then
+    credit = min(p, credit + 1)
+  end
+  x = to
+  return credit
 end

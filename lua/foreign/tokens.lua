@@ -5,7 +5,7 @@
 --
 -- The others lose the fraction of a token at each call. Here the time stands where the last whole token was added,
 -- so that it is not lost, and they go on from there.
-local kind, rate = string.sub(wanted, 1, 1), 0
+local kind, rate, most, tokens, since, stored_tokens, stored_since = string.sub(wanted, 1, 1), 0
 local FIELDS = kind == 'F' and {'Capacity', 'LeakingRate', 'RemainingCapacity', 'LastLeakingTime'}
   or {'max_permits', 'rate', 'curr_permits', 'last_mill_second', 'apps'}
 
@@ -27,16 +27,12 @@ local function time_for(tokens)
   return min(ms, 4503599627370)
 end
 
-function configure(text)
-  return kind == 'F' and text == 'F1' or string.sub(text, 1, 3) == 'A1:'
-end
-
 local function read_funnel()
   local all = call('HGETALL', key)
   local texts = {}
   for i, name in ipairs(FIELDS) do
     if all[i * 2 - 1] ~= name or all[9] then
-      problem = problem or {-13, 0, 'the fields must be ' .. table.concat(FIELDS, ', ') .. ', in this order'}
+      failure = failure or {-13, 0, 'the fields must be ' .. table.concat(FIELDS, ', ') .. ', in this order'}
     end
     texts[i] = all[i * 2]
   end
@@ -51,67 +47,52 @@ local function is_listed(apps, app)
   end
 end
 
-read_state = function()
-  local texts = kind == 'F' and read_funnel() or call('HMGET', key, unpack(FIELDS))
-  if kind == 'A' and not is_listed(texts[5], string.sub(wanted, 4)) then
-    problem = problem or {-12, 0, 'the application is not in the field apps'}
-  end
-  local most = decimal(FIELDS[1], texts[1], 0)
-  rate, limit = decimal(FIELDS[2], texts[2], 0), min(4294967295, floor(most))
-  if most / rate > 3155760000000 / (kind == 'F' and 1 or 1000) then
-    -- A century.
-    unreadable(FIELDS[2], texts[2])
-  end
-  s = {tokens = most, most = most}
-  if kind == 'F' or texts[4] then
-    s.tokens = decimal(FIELDS[3], texts[3], -9007199254740991)
-    s.last = decimal(FIELDS[4], texts[4], 0)
-  end
-  return read_record()
+local texts = kind == 'F' and read_funnel() or call('HMGET', key, unpack(FIELDS))
+if kind == 'A' and not is_listed(texts[5], string.sub(wanted, 4)) then
+  failure = failure or {-12, 0, 'the application is not in the field apps'}
 end
-
-function roll()
-  local now_ms = floor(now / 1000)
-  local gain = s.last and now_ms > s.last and gained(now_ms - s.last) or 0
-  if s.tokens + gain >= s.most then
-    s.tokens, s.last = s.most, max(s.last or 0, now_ms)
-  elseif gain >= 1 then
-    -- Until something is taken, who looks later finds the tokens and the time as they were.
-    s.stored_tokens, s.stored_last = s.tokens, s.last
-    s.tokens, s.last = s.tokens + gain, s.last + time_for(gain)
-  end
+most = decimal(FIELDS[1], texts[1], 0)
+rate, limit = decimal(FIELDS[2], texts[2], 0), min(4294967295, floor(most))
+if most / rate > 3155760000000 / (kind == 'F' and 1 or 1000) then
+  -- A century.
+  unreadable(FIELDS[2], texts[2])
 end
-
-function available()
-  return max(0, min(limit, floor(s.tokens)))
+x, tokens = 0, most
+if kind == 'F' or texts[4] then
+  tokens = decimal(FIELDS[3], texts[3], -9007199254740991)
+  since = decimal(FIELDS[4], texts[4], 0)
 end
+read_record()
 
-local function add(p)
-  s.tokens, s.stored_last = s.tokens + p, nil
+function write_state(own)
+  call('HSET', key, FIELDS[3], format('%d', floor(tokens)), FIELDS[4], format('%d', since))
+  write_record(own)
 end
-
-function take(p)
-  add(-p)
+--- roll
+local now_ms = floor(now / 1000)
+local gain = since and now_ms > since and gained(now_ms - since) or 0
+if tokens + gain >= most then
+  tokens, since = most, max(since or 0, now_ms)
+elseif gain >= 1 then
+  -- Until something is taken, who looks later finds the tokens and the time as they were.
+  stored_tokens, stored_since = tokens, since
+  tokens, since = tokens + gain, since + time_for(gain)
 end
-
+free = max(0, min(limit, floor(tokens)))
+--- take
+if p > 0 then
+  tokens, stored_since = tokens - p, nil
+end
+--- functions
 function wait(p)
-  if s.stored_last then
-    return (s.stored_last + time_for(p - s.stored_tokens)) * 1000 - now
+  if stored_since then
+    return (stored_since + time_for(p - stored_tokens)) * 1000 - now
   end
-  return (s.last + time_for(p - s.tokens)) * 1000 - now
-end
-
-function mark()
-  return 0, 0
+  return (since + time_for(p - tokens)) * 1000 - now
 end
 
 function give(_, _, p)
-  local credit = max(0, min(p, floor(s.most - s.tokens)))
-  add(credit)
+  local credit = max(0, min(p, floor(most - tokens)))
+  tokens, stored_since = tokens + credit, nil
   return credit
-end
-
-write_state = function(fields)
-  call('HSET', key, FIELDS[3], int(floor(s.tokens)), FIELDS[4], int(s.last))
-  write_record(fields)
 end

@@ -1,86 +1,60 @@
 -- The bucket: token bucket, GCRA and leaky meter. Twin: src/policy/bucket.rs.
 --
--- State: the bucket is full again at t + f / r; u counts the permits ever taken, from the time of the first use on.
+-- State: x counts the permits ever taken, from the time of the first use on; the bucket is full again at y + z / r.
 local initial = 0
-
-function configure(text)
-  local capacity, permits, every, start = numbers(text, '^b1:(%d+),(%d+),(%d+),(%d+)$')
-  if is_permits(capacity) and set_pace(permits, every, capacity) and start and start <= capacity then
-    limit, initial = capacity, start
-    return true
-  end
+--- parameters
+if #text == 24 then
+  limit, r, q, initial = numbers('<I4I7I7I4', text, 3)
+  is_valid = r > 0 and q > 0 and initial <= limit
 end
-
-check = function()
-  return s.f >= r and 'f'
+--- roll
+local end_t, end_f = plus(now, 0, limit)
+if not x then
+  x, y, z = now, plus(now, 0, limit - initial)
+elseif y < now then
+  y, z = now, 0
+elseif y > end_t or y == end_t and z > end_f then
+  -- The clock went back.
+  y, z = end_t, end_f
 end
-
-function roll()
-  if not s then
-    s = {u = now}
-    s.t, s.f = plus(now, 0, limit - initial)
-    return
-  end
-  local t, f = plus(now, 0, limit)
-  if s.t < now then
-    s.t, s.f = now, 0
-  elseif is_after(s.t, s.f, t, f) then
-    -- The clock went back.
-    s.t, s.f = t, f
-  end
-end
-
-function available()
-  local t, f = plus(now, 0, limit)
-  return fitting(s.t, s.f, t, f, limit)
-end
-
-function take(p)
-  s.t, s.f = plus(s.t, s.f, p)
-  s.u = s.u + p
-end
-
+free = fitting(y, z, end_t, end_f, limit)
+--- take
+x, y, z = x + p, plus(y, z, p)
+-- A bucket that starts with less than it holds is kept for a while once it is full: it would be emptied by expiring.
+ends = y + 1 + (initial < limit and plus(0, 0, limit) + 60000000 or 0)
+--- functions
 function wait(p)
-  local t, f = plus(s.t, s.f, p - limit)
+  local t, f = plus(y, z, p - limit)
   return t + (f > 0 and 1 or 0) - now
-end
-
-function mark()
-  return s.u, 0
 end
 
 -- Without the grant the bucket would be full again no later than this: the grant's own time off, or what others
 -- have taken since on top of now.
-function give(given, _, p)
-  if given > s.u then
+function give(mark, _, p)
+  if mark > x then
     return 0
   end
   -- Under a lower capacity than the grant's, more than that would change nothing.
   p = min(p, limit)
-  local t, f = plus(now, 0, min(s.u - given, limit))
-  if is_after(t, f, s.t, s.f) then
-    t, f = s.t, s.f
+  local t, f = plus(now, 0, min(x - mark, limit))
+  if t > y or t == y and f > z then
+    t, f = y, z
   end
-  local own_t, own_f = plus(s.t, s.f, -p)
-  if is_after(own_t, own_f, t, f) then
+  local own_t, own_f = plus(y, z, -p)
+  if own_t > t or own_t == t and own_f > f then
     t, f = own_t, own_f
   end
-  local credit = fitting(t, f, s.t, s.f, p)
+  local credit = fitting(t, f, y, z, p)
   local to_t, to_f = plus(t, f, credit)
-  if is_after(s.t, s.f, to_t, to_f) then
+  if y > to_t or y == to_t and z > to_f then
     credit = min(p, credit + 1)
   end
-  s.t, s.f = t, f
+  y, z = t, f
   return credit
 end
 
--- A bucket that starts with less than it holds is kept for a while once it is full: it would be emptied by expiring.
-function ttl()
-  return s.t + 1 - now + (initial < limit and plus(0, 0, limit) + 60000000 or 0)
-end
-
 function change(switch)
-  local used = limit - available()
+  local used = limit - free
   local scaled = switch()
-  s.t, s.f = plus(now, 0, min(scaled(used), limit))
+  y, z = plus(now, 0, min(scaled(used), limit))
 end

@@ -1,67 +1,100 @@
--- Decides what one limiter is asked for: permits, a refund, what it has. Twin: src/policy/frame.rs.
-if action == 'peek' then
-  local p, free = min(requests - 0, limit), available()
-  local us = p > free and max(1, wait(p)) or 0
-  return {0, free, limit, us, requests - 0 > limit and 1 or 0, wanted}
-elseif action == 'give' then
-  local m, f = string.match(requests, '^(%d+)/?(%d*)$')
-  credit = give(tonumber(m), tonumber(f) or 0, permits - 0)
-  reply = {0, credit}
-elseif not is_change then
-  -- Of a call that was decided before, what it was granted is granted again.
-  local free = available()
-  if is_replay then
-    reply, free = {0, at, now, 1 + total, free, given, given_f}, total
-  else
-    reply = {0, now, now, 0, 0, 0, 0}
+-- Decides requests that take from one or several limiters, one request after the other: each gets what it asks for from
+-- all of them, or nothing from any. Twin: src/policy/decide.rs.
+local states = {}
+local reply = {0, now, states}
+
+local function answer(count, kind, ...)
+  if count > 0 then
+    local last = #reply
+    reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4], reply[last + 5] = count, kind, ...
   end
-  if decide then
-    granted = decide(free, is_replay)
-  else
-    local taken, sum, exact, blocked_wait = 0, 0, 0, 0
-    for i = 1, #requests, 15 do
-      local p, longest, count = struct.unpack('<I4I7I4', requests, i)
-      local fit = sum == 0 and min(count, floor(free / p)) or 0
-      answer(fit, 0, 0)
-      free, granted, count = free - fit * p, granted + fit * p, count - fit
-      if count > 0 and p > limit then
-        answer(count, 5, 0)
-      elseif count > 0 then
-        if not is_replay and granted > taken then
-          take(granted - taken)
-          taken = granted
-        end
-        while count > 0 do
-          local at_least, us = sum + p > limit and 1 or 0, blocked_wait
-          if sum == 0 or sum < limit and exact < EXACT_WAITS then
-            -- Of a repeated call, permits may be available by now for what was denied the first time.
-            local possible = min(sum + p, limit)
-            us = (is_replay and possible <= available()) and 1 or max(1, wait(possible))
-            exact = exact + (sum > 0 and 1 or 0)
-          else
-            at_least = 1
-          end
-          local n = count
-          -- With grants to follow it did not wait the first time, or it would have blocked them.
-          if us <= longest * 1000 and not (is_replay and free > 0) then
-            n = (sum < limit and exact < EXACT_WAITS) and 1 or count
-            sum, blocked_wait = sum + n * p, us
-            answer(n, 3 + at_least, us)
-          else
-            answer(n, 1 + at_least, us)
-          end
-          count = count - n
-        end
-      end
-    end
-    if not is_replay and granted > taken then
-      take(granted - taken)
-    end
-  end
-  if is_replay then
-    return reply
-  end
-  reply[5] = decide and available() or free
-  reply[6], reply[7] = mark()
 end
 
+for _, it in ipairs(limits) do
+  it.queued, it.granted = 0, 0
+end
+local waits, exact, blocked_us, blocked_by = false, 0, 0, 0
+local groups = limits[1].requests
+if decide then
+  limits[1].granted, groups = decide(answer, is_replay, limits[1].rest), ''
+end
+for k = 8, #groups, 15 do
+  local _, longest, count = numbers('<I4I7I4', groups, k)
+  local fit, exceeds, has_rest
+  repeat
+    -- Of a call that was decided before, what it was granted is granted again: each limiter that still has the record
+    -- has that much.
+    fit, exceeds, has_rest = waits and 0 or count, false, false
+    for _, it in ipairs(limits) do
+      it.p = numbers('<I4', it.requests, k)
+      if not is_replay then
+        fit = min(fit, floor(it.available() / it.p), it.is_queue and 1 or fit)
+      elseif it.is_replay then
+        fit, has_rest = min(fit, floor(it.rest / it.p)), has_rest or it.rest > 0
+      end
+      exceeds = exceeds or it.p > it.limit
+    end
+    for i = 1, fit > 0 and #limits or 0 do
+      local it = limits[i]
+      if not is_replay then
+        it.take(fit * it.p)
+      elseif it.is_replay then
+        it.rest = it.rest - fit * it.p
+      end
+      it.granted = it.granted + fit * it.p
+    end
+    answer(fit, 0, 0)
+    count = count - fit
+  until fit == 0
+  if exceeds then
+    answer(count, 5, 0)
+    count = 0
+  end
+  while count > 0 do
+    local is_exact, at_least, us, by = exact < 16, true, blocked_us, blocked_by
+    for _, it in ipairs(limits) do
+      is_exact = is_exact and it.queued < it.limit
+    end
+    if is_exact then
+      -- How long all of them together take, and whether one of them may take longer.
+      at_least, us, by, exact = false, 0, 0, exact + (waits and 1 or 0)
+      for i, it in ipairs(limits) do
+        local needed, free = it.queued + it.p, it.available()
+        at_least = at_least or needed > it.limit or it.is_queue and it.queued > 0
+        it.is_short = it.is_short or it.p > free
+        local possible = min(needed, it.limit)
+        local wait = possible > free and max(1, it.wait(possible)) or 0
+        if wait > us then
+          us, by = wait, i - 1
+        end
+      end
+      us = max(1, us)
+    end
+    local n, kind = count, by * 10 + (at_least and 2 or 1)
+    -- With grants to follow it did not wait the first time, or it would have blocked them.
+    if us <= longest * 1000 and not has_rest then
+      n, kind = is_exact and 1 or count, kind + 2
+      waits, blocked_us, blocked_by = true, us, by
+      for _, it in ipairs(limits) do
+        it.queued = it.queued + n * it.p
+      end
+    end
+    answer(n, kind, us)
+    count = count - n
+  end
+end
+
+-- Write.
+for i, it in ipairs(limits) do
+  if not is_replay then
+    local mark, fraction = it.mark()
+    states[i] = {it.available(), mark, fraction, now, 0}
+    it.write(it.granted, it.is_short)
+  elseif it.is_replay then
+    states[i] = {it.available(), it.given, it.given_f, it.at, 1 + it.total}
+  else
+    -- A limiter that has lost the record has nothing to give back.
+    states[i] = {it.available(), 0, 0, now, 0}
+  end
+end
+return reply

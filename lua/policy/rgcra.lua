@@ -12,6 +12,8 @@ for i, name in ipairs({'maxBurst', 'rate', 'period'}) do
   end
 end
 -- As its command has it: the time between two permits in whole microseconds.
-local every = max(1, floor(config[3] * 1000000 / config[2] + 0.5))
-wanted = format('b1:%.0f,1,%.0f,%.0f', config[1] + 1, every, config[1] + 1)
-is_stored = 'config'
+local burst, every = config[1] + 1, max(1, floor(config[3] * 1000000 / config[2] + 0.5))
+if burst > 4294967295 or floor(every * burst) >= 3155760000000000 then
+  return {-8, 0, 'c=' .. format('b1:%.0f,1,%.0f,%.0f', burst, every, burst)}
+end
+ARGV[1], ARGV[6] = 'b1' .. pack('<I4I7I7I4', burst, 1, every, burst), 'config'

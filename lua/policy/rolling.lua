@@ -1,104 +1,81 @@
 -- The rolling window: permits are counted in buckets, each of which leaves when its youngest permit is as old as
 -- the window. Twin: src/policy/rolling.rs.
 --
--- State: i is the number of the newest bucket since 1970; w has the counts, newest first, with commas between them
--- and without zeros at the end.
-local buckets, length, counts, sum = 0, 0, {}, 0
+-- State: x is the number of the newest bucket since 1970; y is the sum of all counts. The tail has those of the earlier
+-- buckets, newest first, in 4 bytes each.
+local buckets, length = 0, 0
+layout = '<I6I6I7I5'
 
-function configure(text)
+local function sum(counts)
+  local n = 0
+  for i = 1, #counts, 4 do
+    n = n + numbers('<I4', counts, i)
+  end
+  return n
+end
+--- parameters
+if #text == 17 then
   local width
-  limit, width, buckets = numbers(text, '^r1:(%d+),(%d+),(%d+)$')
-  if is_permits(limit) and is_span(width) and buckets and buckets >= 1 and buckets <= 100 then
-    length = width / buckets
-    return length % 1 == 0
-  end
+  limit, width, buckets = numbers('<I4I7I4', text, 3)
+  length, size = width / buckets, 24 + 4 * buckets
+  is_valid = buckets >= 1 and buckets <= 100 and width > 0 and length % 1 == 0
 end
-
-local function pack()
-  while counts[1] and counts[#counts] == 0 do
-    counts[#counts] = nil
-  end
-  local texts = {}
-  for i = 1, #counts do
-    texts[i] = int(counts[i])
-  end
-  s.w = table.concat(texts, ',')
+--- roll
+local newest = floor(now / length)
+if not x then
+  x, y, tail = newest, 0, string.rep('\0', 4 * buckets)
+elseif tail == '' then
+  tail = string.sub(state, 25)
 end
-
-check = function()
-  for text in string.gmatch(s.w .. (s.w ~= '' and ',' or ''), '([^,]*),') do
-    local n = whole(text)
-    if not n or #counts > buckets then
-      return 'w'
-    end
-    counts[#counts + 1], sum = n, sum + n
-  end
+local ahead = newest - x
+if ahead > 0 then
+  local counts = string.rep('\0', 4 * min(ahead - 1, buckets)) .. pack('<I4', y - sum(tail)) .. tail
+  tail = string.sub(counts, 1, 4 * buckets)
+  y = sum(tail)
 end
-
-function roll()
-  local newest = floor(now / length)
-  s = s or {i = newest, w = ''}
-  local ahead = newest - s.i
-  if ahead > 0 then
-    for i = buckets + 1, 1, -1 do
-      local n = counts[i - ahead] or 0
-      sum = sum - (counts[i] or 0) + n
-      counts[i] = n
-    end
-    s.i = newest
-  elseif ahead < -(buckets + 1) then
-    -- The clock went back.
-    s.i = newest
-  end
-  pack()
+-- The latter if the clock went back.
+if ahead > 0 or ahead < -(buckets + 1) then
+  x = newest
 end
-
-function available()
-  return max(0, limit - sum)
-end
-
-function take(p)
-  counts[1], sum = (counts[1] or 0) + p, sum + p
-  pack()
+free = max(0, limit - y)
+--- take
+y = y + p
+ends = (x + buckets + 1) * length
+--- functions
+-- The count of the bucket that is so much older than the newest.
+local function count_of(age)
+  return age > 0 and (numbers('<I4', tail, 4 * age - 3)) or y - sum(tail)
 end
 
 function wait(p)
-  local left, at = sum, #counts
-  while at > 1 and left - counts[at] + p > limit do
-    left = left - counts[at]
-    at = at - 1
+  local left, age = y, buckets
+  while age > 0 and left - count_of(age) + p > limit do
+    left = left - count_of(age)
+    age = age - 1
   end
-  return (s.i - at + 2 + buckets) * length - now
+  return (x - age + 1 + buckets) * length - now
 end
 
-function mark()
-  return s.i, 0
-end
-
-function give(given, _, p)
-  local at = s.i - given + 1
-  local credit = min(p, counts[at] or 0)
-  if credit > 0 then
-    counts[at], sum = counts[at] - credit, sum - credit
-    pack()
+function give(mark, _, p)
+  local age = x - mark
+  local count = age >= 0 and age <= buckets and count_of(age) or 0
+  local credit = min(p, count)
+  if credit > 0 and age > 0 then
+    tail = string.sub(tail, 1, 4 * age - 4) .. pack('<I4', count - credit) .. string.sub(tail, 4 * age + 1)
   end
+  y = y - credit
   return credit
 end
 
-function ttl()
-  return (s.i + buckets + 1) * length - now
-end
-
 function change(switch)
-  local before, used = length, sum
+  local before, newest, all, old = length, count_of(0), y, tail
   local scaled = switch()
   if length ~= before then
-    s.i, counts = floor(now / length), {used}
+    x, newest, old = floor(now / length), all, ''
   end
-  sum = 0
-  for i = 1, #counts do
-    counts[i] = i <= buckets + 1 and scaled(counts[i]) or nil
-    sum = sum + (counts[i] or 0)
+  y, tail = scaled(newest), ''
+  for i = 1, 4 * buckets, 4 do
+    local count = i < #old and scaled((numbers('<I4', old, i))) or 0
+    y, tail = y + count, tail .. pack('<I4', count)
   end
-  pack()
 end

@@ -1,80 +1,62 @@
 -- The sliding counter: the window before counts by the part of it that still overlaps. Twin: src/policy/sliding.rs.
 --
--- State: s is the start of the current window; a permits were used in the one before, n in this one. Parts of a
+-- State: x is the start of the current window; y permits were used in the one before, z in this one. Parts of a
 -- window are counted in ticks, so that limit times ticks stays below 2^52.
 local width, tick, ticks = 0, 1, 0
-
-function configure(text)
-  limit, width = numbers(text, '^s1:(%d+),(%d+)$')
-  if not (is_permits(limit) and is_span(width)) then
-    return false
-  end
+--- parameters
+if #text == 13 then
+  limit, width = numbers('<I4I7', text, 3)
   tick = 1
   while limit * (width / tick) >= 4503599627370496 do
     tick = tick * 10
   end
   ticks = width / tick
-  return ticks % 1 == 0
+  is_valid = width > 0 and ticks % 1 == 0
 end
-
--- The ticks of this window that are over.
-local function over()
-  return max(0, floor((now - s.s) / tick))
+--- roll
+local start = now - now % width
+if not x or start - x > width then
+  x, y, z = start, 0, 0
+elseif start > x then
+  x, y, z = start, z, 0
+elseif x - now > width then
+  -- The clock went back.
+  x, y, z = start, 0, y + z
 end
-
-function roll()
-  local start = now - now % width
-  if not s or start - s.s > width then
-    s = {s = start, a = 0, n = 0}
-  elseif start > s.s then
-    s = {s = start, a = s.n, n = 0}
-  elseif s.s - now > width then
-    -- The clock went back.
-    s = {s = start, a = 0, n = s.a + s.n}
-  end
-end
-
-function available()
-  return max(0, floor((limit * ticks - s.a * (ticks - over())) / ticks) - s.n)
-end
-
-function take(p)
-  s.n = s.n + p
-end
-
+local over = max(0, floor((now - x) / tick))
+free = max(0, floor((limit * ticks - y * (ticks - over)) / ticks) - z)
+--- take
+z = z + p
+ends = x + 2 * width
+--- functions
 function wait(p)
-  local room = limit - s.n - p
+  local room = limit - z - p
   if room >= 0 then
-    return s.s + (ticks - floor(room * ticks / s.a)) * tick - now
+    return x + (ticks - floor(room * ticks / y)) * tick - now
   end
-  return s.s + width + max(0, ticks - floor((limit - p) * ticks / s.n)) * tick - now
+  return x + width + max(0, ticks - floor((limit - p) * ticks / z)) * tick - now
 end
 
-function mark()
-  return s.s, 0
-end
-
-function give(given, _, p)
-  local name = given == s.s and 'n' or given == s.s - width and 'a'
-  local credit = name and min(p, s[name]) or 0
-  if credit > 0 then
-    s[name] = s[name] - credit
+function give(mark, _, p)
+  local credit = 0
+  if mark == x then
+    credit = min(p, z)
+    z = z - credit
+  elseif mark == x - width then
+    credit = min(p, y)
+    y = y - credit
   end
   return credit
 end
 
-function ttl()
-  return s.s + 2 * width - now
-end
-
 function change(switch)
-  local before, used = width, limit - available()
+  local before, used = width, limit - free
   local scaled = switch()
   if width == before then
     -- Exact up to here; more than twice the limit can be no fuller.
     local most = floor(9007199254740991 / ticks)
-    s.a, s.n = min(most, scaled(s.a)), min(most, scaled(s.n))
+    y, z = min(most, scaled(y)), min(most, scaled(z))
   else
-    s = {s = now - now % width, a = 0, n = scaled(used)}
+    x, y, z = now - now % width, 0, scaled(used)
   end
 end

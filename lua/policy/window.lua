@@ -1,89 +1,69 @@
 -- Fixed windows on a grid, calendar windows, and windows that the first grant opens. Twin: src/policy/window.rs.
 --
 -- Bounds, for calendar windows: the starts of the window before, of the current one, and of the next two, by the
--- client's reckoning, with spaces between them.
--- State: the window ends at e (0 if it is not open), and n permits are used.
-local width, offset, bound = 0, 0, nil
-
-function configure(text)
-  if kind == 'f' then
-    limit, width, offset = numbers(text, '^f1:(%d+),(%d+),(%d+)$')
-    return is_permits(limit) and is_span(width) and offset and offset < width
-  elseif kind == 'a' then
-    limit, width = numbers(text, '^a1:(%d+),(%d+)$')
-    return is_permits(limit) and is_span(width)
-  end
-  limit = numbers(text, '^d1:(%d+),[DMQYW][1-7]?,[%w_/+-]+$')
+-- client's reckoning.
+-- State: the window ends at x (0 if it is not open), and y permits are used.
+-- The window that now is in, or that a grant would open now, ends at `next_end`.
+local kind, width, next_end = string.sub(wanted, 1, 1), 0, nil
+--- parameters
+if kind == 'f' and #text == 20 then
+  local offset
+  limit, width, offset = numbers('<I4I7I7', text, 3)
+  next_end, is_valid = now - (now - offset) % width + width, offset < width
+elseif kind == 'a' and #text == 13 then
+  limit, width = numbers('<I4I7', text, 3)
+  next_end, is_valid = now + width, width > 0
+elseif kind == 'd' and #text > 6 then
+  limit, is_valid = numbers('<I4', text, 3), true
   -- Bounds are for the parameters of the call. Those that it replaces only say whether their window is over.
-  width, bound = math.huge, nil
+  width, next_end = math.huge, nil
   if text == wanted then
-    local start
-    for text in string.gmatch(bounds, '%S+') do
-      local next = tonumber(text)
-      if start and start <= now and now < next then
-        bound, width = next, next - start
-      end
-      start = next
+    local before, current, next, after = numbers('<I7I7I7I7', bounds)
+    if now >= next then
+      before, current = next, after
+    elseif now >= current then
+      before, current = current, next
+    end
+    if now >= before and now < current then
+      next_end, width = current, current - before
     end
   end
-  if limit and not bound and (text == wanted or is_stored == '1') then
-    problem = {-10, now, text}
+  if not next_end and (text == wanted or is_stored == '1') then
+    failure = {-10, now, text}
   end
-  return is_permits(limit)
+  next_end = next_end or now
 end
-
--- The end of the window that now is in.
-local function current_end()
-  if kind == 'f' then
-    return (floor((now - offset) / width) + 1) * width + offset
-  end
-  return kind == 'a' and now + width or bound or now
+--- roll
+if not x or now >= x then
+  x, y = kind == 'a' and 0 or next_end, 0
+elseif x - now > 2 * width then
+  -- The clock went back.
+  x = next_end
 end
-
-function roll()
-  if not s or now >= s.e then
-    s = {e = kind == 'a' and 0 or current_end(), n = 0}
-  elseif s.e - now > 2 * width then
-    -- The clock went back.
-    s.e = current_end()
-  end
+free = max(0, limit - y)
+--- take
+if x == 0 and p > 0 then
+  x = next_end
 end
-
-function available()
-  return max(0, limit - s.n)
-end
-
-function take(p)
-  if s.e == 0 then
-    s.e = current_end()
-  end
-  s.n = s.n + p
-end
-
+y = y + p
+ends = x
+--- functions
 function wait()
-  return s.e - now
+  return x - now
 end
 
-function mark()
-  return s.e, 0
-end
-
-function give(given, _, p)
-  local credit = given == s.e and min(p, s.n) or 0
-  s.n = s.n - credit
+function give(mark, _, p)
+  local credit = mark == x and min(p, y) or 0
+  y = y - credit
   return credit
 end
 
-function ttl()
-  return s.e - now
-end
-
 function change(switch)
-  local scaled, e = switch(), s.e
+  local scaled = switch()
   if kind ~= 'a' then
-    s.e = current_end()
-  elseif e > 0 then
-    s.e = min(e, current_end())
+    x = next_end
+  elseif x > 0 then
+    x = min(x, next_end)
   end
-  s.n = scaled(s.n)
+  y = scaled(y)
 end

@@ -1,56 +1,73 @@
--- Writes the limiter, unless nothing has changed. A denial writes nothing, unless time must begin for a limiter that
--- starts with too few permits. A call without requests leaves its record in any case, so that what it abandons is
--- stale if it comes later.
-local HORIZON, MOST_LANES = 60000000, 32
-local has_record = granted > 0 or credit > 0 or gave or requests == ''
-local begins = not was_used and has_denied
-if not (has_record or has_changed or begins or is_change) then
-  return reply
-end
-local fields = {}
-if stored ~= wanted then
-  fields = {'c', wanted}
-end
-if has_record then
-  local m, f = mark()
-  fields[#fields + 1] = '@' .. lane
-  fields[#fields + 1] = format('%s:%d:%d:%d', number, now, granted + credit, m) .. (f > 0 and '/' .. int(f) or '')
-elseif is_change then
-  kept, fields[#fields + 1], fields[#fields + 2] = requests, 'k', requests
-end
-if not (was_used or granted > 0 or begins) then
-  s = nil
-end
-if write_state then
-  write_state(fields)
-else
-  for i = 1, s and #NAMES or 0 do
-    local name, next = NAMES[i], #fields + 1
-    fields[next], fields[next + 1] = name, name == 'w' and s.w or int(s[name])
+-- Writes the limiter with so many permits granted, or given back, unless nothing has changed. A denial writes nothing,
+-- unless time must begin for a limiter that starts with too few permits. A call without requests leaves its record
+-- in any case, so that what it abandons is stale if it comes later.
+local function write(granted, has_denied)
+  local has_record = granted > 0 or gave or lane ~= '' and #requests == 7
+  local is_used = was_used or granted > 0 or has_denied
+  if not (has_record or has_changed or is_change or is_used and not was_used) then
+    return
   end
-  if not s then
-    call('HDEL', KEYS[1], unpack(NAMES))
+  local must_end = 0
+  if is_used then
+    take(0)
+    must_end = ceil(ends / 1000)
   end
-  call('HSET', KEYS[1], unpack(fields))
-end
-if kept ~= '0' then
-  call('PEXPIRE', KEYS[1], int(max(tonumber(kept) or HORIZON / 1000, s and ceil(ttl() / 1000) or 0)))
-elseif is_change then
-  call('PERSIST', KEYS[1])
-end
-local lanes_key = KEYS[2] or KEYS[1]
-if not record and has_record and call('HLEN', lanes_key) > MOST_LANES then
+  local fields = {}
+  if stored ~= wanted then
+    fields = {'c', wanted}
+  end
+  if has_record then
+    fields[#fields + 1] = lane
+    fields[#fields + 1] = pack(RECORD, number, now, granted, x, free, y)
+  end
+  if is_change then
+    kept = numbers('<I7', requests)
+  end
+  local now_ms = floor(now / 1000)
+  must_end = max(now_ms + kept, must_end)
+  local must_expire = kept > 0 and (deadline < must_end or is_change)
+  if must_expire then
+    deadline = is_told and 0 or must_end + MARGIN
+  end
+  if write_state then
+    write_state(fields[2])
+  else
+    fields[#fields + 1] = 's'
+    fields[#fields + 1] = is_used and pack(layout, deadline, kept, x, y, z) .. tail or pack('<I6I6', deadline, kept)
+    call('HSET', KEYS[1], unpack(fields))
+    if must_expire then
+      call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
+    elseif is_change then
+      call('PERSIST', KEYS[1])
+    end
+  end
+  if record or not has_record or call('HLEN', lanes_key) <= 32 then
+    return
+  end
   -- Remove the records of lanes that made no call for so long that no attempt of it can follow.
   local swept = tonumber(call('HGET', lanes_key, 'g') or '')
-  if not swept or floor(now / 1000) - swept >= HORIZON / 1000 then
+  if not swept or now_ms - swept >= HORIZON then
     local all = call('HGETALL', lanes_key)
     for i = 1, #all, 2 do
-      local t = string.sub(all[i], 1, 1) == '@' and string.match(all[i + 1], '^%d+:(%d+):')
-      if t and now - t > HORIZON then
-        call('HDEL', lanes_key, all[i])
+      if string.sub(all[i], 1, 1) == '@' and #all[i + 1] == record_size then
+        local _, t = numbers('<I7I7', all[i + 1])
+        if now - t > HORIZON * 1000 then
+          call('HDEL', lanes_key, all[i])
+        end
       end
     end
-    call('HSET', lanes_key, 'g', int(floor(now / 1000)))
+    call('HSET', lanes_key, 'g', format('%d', now_ms))
   end
 end
-return reply
+
+-- The limiter as one of those that are decided together.
+local it = {
+  limit = limit, requests = requests, is_queue = start, write = write, wait = wait, take = take,
+  is_replay = is_replay, at = at, total = total, rest = total, given = given, given_f = has_fraction and given_f or 0,
+  available = function()
+    return free
+  end,
+  mark = function()
+    return x, has_fraction and y or 0
+  end
+}

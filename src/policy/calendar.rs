@@ -6,7 +6,6 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use super::frame::whole;
 use super::window::Grid;
 
 const DAY_US: i64 = 86_400_000_000;
@@ -102,8 +101,9 @@ fn day_of_month(month: i64) -> i64 {
     era * 146_097 + days - 719_468
 }
 
-impl Grid for Calendar {
-    fn text(&self, limit: u64) -> String {
+impl Calendar {
+    /// Unit and zone, as the parameters have them.
+    pub(super) fn text(&self) -> String {
         let unit = match self.unit {
             CalendarUnit::Day => "D".to_owned(),
             CalendarUnit::Week => format!("W{}", self.first_weekday),
@@ -111,28 +111,28 @@ impl Grid for Calendar {
             CalendarUnit::Quarter => "Q".to_owned(),
             CalendarUnit::Year => "Y".to_owned(),
         };
-        format!("d1:{limit},{unit},{}", self.zone)
+        format!("{unit},{}", self.zone)
     }
 
-    fn parse(text: &str) -> Option<(u64, Self)> {
-        let mut texts = text.strip_prefix("d1:")?.splitn(3, ',');
-        let limit = whole(texts.next()?)?;
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (unit, zone) = text.split_once(',')?;
         let mut first_weekday = 1;
-        let unit = match texts.next()? {
+        let unit = match unit {
             "D" => CalendarUnit::Day,
             "M" => CalendarUnit::Month,
             "Q" => CalendarUnit::Quarter,
             "Y" => CalendarUnit::Year,
             week => {
-                let day = whole(week.strip_prefix('W')?)?;
-                first_weekday = u8::try_from(day).ok().filter(|day| (1..=7).contains(day))?;
+                let day = week.strip_prefix('W')?.parse().ok();
+                first_weekday = day.filter(|day| (1..=7).contains(day))?;
                 CalendarUnit::Week
             }
         };
-        let zone = texts.next()?.parse().ok()?;
-        Some((limit, Calendar { unit, first_weekday, zone, around: None }))
+        Some(Calendar { unit, first_weekday, zone: zone.parse().ok()?, around: None })
     }
+}
 
+impl Grid for Calendar {
     fn end(&self, now: i64) -> i64 {
         self.window(now).1
     }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn calendar(unit: &str) -> Calendar {
-        Calendar::parse(&format!("d1:1,{unit}")).expect("a calendar").1
+        Calendar::parse(unit).expect("a calendar")
     }
 
     /// Seconds since 1970.

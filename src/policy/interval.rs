@@ -3,9 +3,10 @@
 //! The twin of `lua/policy/interval.lua`.
 
 use super::bucket::KEPT_US;
-use super::frame::{Bad, Mark, Rules, is_permits, is_span, numbers, whole};
+use super::frame::{Mark, Rules, State, is_permits, is_span};
 use super::pace::CENTURY;
 
+/// State: `x` counts the permits ever taken, as in the bucket; `y` permits are left; the last portion came at `z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interval {
     pub(crate) capacity: u64,
@@ -14,15 +15,6 @@ pub(crate) struct Interval {
     pub(crate) initial: u64,
     /// A time at which a portion comes, below the period; `None`: the first use begins the first period.
     pub(crate) aligned: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Portion {
-    /// The time of the last portion.
-    last: i64,
-    left: u64,
-    /// As in the bucket.
-    taken: u64,
 }
 
 impl Interval {
@@ -49,26 +41,6 @@ impl Interval {
 }
 
 impl Rules for Interval {
-    const NAMES: &'static [&'static str] = &["l", "n", "u"];
-    type State = Portion;
-
-    fn text(&self) -> String {
-        let Interval { capacity, refill, period, initial, aligned } = self;
-        let aligned = aligned.map_or(String::new(), |aligned| aligned.to_string());
-        format!("i1:{capacity},{refill},{period},{initial},{aligned}")
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let texts: Vec<&str> = text.strip_prefix("i1:")?.split(',').collect();
-        let [capacity, refill, period, initial] = numbers(&texts).ok()?;
-        let aligned = match texts[4..] {
-            [""] => None,
-            [text] => Some(whole(text)?),
-            _ => return None,
-        };
-        Some(Interval { capacity, refill, period, initial, aligned }).filter(Interval::is_valid)
-    }
-
     fn limit(&self) -> u64 {
         self.capacity
     }
@@ -77,72 +49,60 @@ impl Rules for Interval {
         self.gained(self.capacity) as u64
     }
 
-    fn read(&self, texts: &[&str]) -> Result<Portion, Bad> {
-        let [last, left, taken] = numbers(texts)?;
-        Ok(Portion { last: last as i64, left, taken })
-    }
-
-    fn write(&self, state: &Portion) -> Vec<String> {
-        vec![state.last.to_string(), state.left.to_string(), state.taken.to_string()]
-    }
-
-    fn roll(&self, state: Option<Portion>, now: i64) -> Portion {
-        let new = || Portion { last: self.latest(now), left: self.initial, taken: now as u64 };
+    fn roll(&self, state: Option<State>, now: i64) -> State {
+        let latest = self.latest(now) as u64;
+        let new = || State { x: now, y: self.initial, z: latest, ..State::default() };
         let mut state = state.unwrap_or_else(new);
-        let portions = (now - state.last).div_euclid(self.period as i64);
+        let portions = (now - state.z as i64).div_euclid(self.period as i64);
         if portions >= 1 {
             let count = self.capacity.div_ceil(self.refill).min(portions as u64);
-            let left = (state.left + count * self.refill).min(self.capacity);
-            state.left = left.max(state.left);
-            state.last += portions * self.period as i64;
+            let left = (state.y + count * self.refill).min(self.capacity);
+            state.y = left.max(state.y);
+            state.z += portions as u64 * self.period;
         } else if portions < -1 {
             // The clock went back.
-            state.last = self.latest(now);
+            state.z = latest;
         }
         state
     }
 
-    fn available(&self, state: &Portion, _: i64) -> u64 {
-        state.left.min(self.capacity)
+    fn available(&self, state: &State, _: i64) -> u64 {
+        state.y.min(self.capacity)
     }
 
-    fn take(&self, state: &mut Portion, _: i64, permits: u64) {
-        state.left -= permits;
-        state.taken += permits;
+    fn take(&self, state: &mut State, _: i64, permits: u64) {
+        state.y -= permits;
+        state.x += permits as i64;
     }
 
-    fn wait(&self, state: &Portion, now: i64, permits: u64) -> i64 {
-        state.last + self.gained(permits.saturating_sub(state.left)) - now
+    fn wait(&self, state: &State, now: i64, permits: u64) -> i64 {
+        state.z as i64 + self.gained(permits.saturating_sub(state.y)) - now
     }
 
-    fn mark(&self, state: &Portion) -> Mark {
-        (state.taken as i64, 0)
-    }
-
-    fn give(&self, state: &mut Portion, _: i64, (mark, _): Mark, permits: u64) -> u64 {
-        let Some(others) = state.taken.checked_sub(mark as u64) else { return 0 };
+    fn give(&self, state: &mut State, _: i64, (mark, _): Mark, permits: u64) -> u64 {
+        let Ok(others) = u64::try_from(state.x - mark) else { return 0 };
         let most = self.capacity.saturating_sub(others);
-        let left = (state.left + permits).min(most).max(state.left);
-        let credit = left - state.left;
-        state.left = left;
+        let left = (state.y + permits).min(most).max(state.y);
+        let credit = left - state.y;
+        state.y = left;
         credit
     }
 
-    fn ttl(&self, state: &Portion, now: i64) -> i64 {
+    fn ends(&self, state: &State) -> i64 {
         let kept = match self.initial < self.capacity {
             true => self.gained(self.capacity) + KEPT_US,
             false => 0,
         };
-        state.last + self.gained(self.capacity.saturating_sub(state.left)) - now + kept
+        state.z as i64 + self.gained(self.capacity.saturating_sub(state.y)) + kept
     }
 
-    fn change(&self, old: &Self, state: &mut Portion, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        let used = scaled(old.capacity.saturating_sub(state.left));
-        state.left = self.capacity.saturating_sub(used);
-        let periods = (now - state.last).max(0) / self.period as i64;
-        state.last = match self.aligned {
-            Some(_) => self.latest(now),
-            None => state.last + periods * self.period as i64,
+    fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
+        let used = scaled(old.limit().saturating_sub(state.y));
+        state.y = self.capacity.saturating_sub(used);
+        let periods = (now - state.z as i64).max(0) as u64 / self.period;
+        state.z = match self.aligned {
+            Some(_) => self.latest(now) as u64,
+            None => state.z + periods * self.period,
         };
     }
 }

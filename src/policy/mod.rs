@@ -9,13 +9,14 @@ use std::time::Duration;
 use crate::error::{Error, Operation};
 use crate::rate::{Mode, Rate};
 
-pub(crate) mod all;
 mod bucket;
 mod calendar;
+pub(crate) mod decide;
 pub(crate) mod foreign;
 pub(crate) mod frame;
 mod interval;
 mod pace;
+pub(crate) mod packed;
 mod queue;
 pub(crate) mod rgcra;
 mod rolling;
@@ -90,29 +91,6 @@ pub(crate) enum Kind {
     Rgcra(Rgcra),
     Foreign(Foreign),
 }
-
-/// Evaluates an expression with the rules of a policy, or another one with the format of other services, which has
-/// none in process.
-macro_rules! with_rules {
-    ($policy:expr, $rules:ident => $then:expr, $foreign:ident => $other:expr) => {
-        match &$policy.0 {
-            $crate::policy::Kind::Bucket($rules) => $then,
-            $crate::policy::Kind::Fixed($rules) => $then,
-            $crate::policy::Kind::Anchored($rules) => $then,
-            $crate::policy::Kind::Calendar($rules) => $then,
-            $crate::policy::Kind::Sliding($rules) => $then,
-            $crate::policy::Kind::Rolling($rules) => $then,
-            $crate::policy::Kind::Interval($rules) => $then,
-            $crate::policy::Kind::Queue($rules) => $then,
-            $crate::policy::Kind::Rgcra(it) => {
-                let $rules = &it.bucket;
-                $then
-            }
-            $crate::policy::Kind::Foreign($foreign) => $other,
-        }
-    };
-}
-pub(crate) use with_rules;
 
 /// What becomes of the permits that are used when a limiter's parameters change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -473,16 +451,37 @@ impl Policy {
         matches!(self.0, Kind::Queue(_))
     }
 
+    /// The rules; `None` for the format of other services, which has none in process.
+    pub(crate) fn rules(&self) -> Option<&dyn Rules> {
+        Some(match &self.0 {
+            Kind::Bucket(rules) => rules,
+            Kind::Fixed(rules) => rules,
+            Kind::Anchored(rules) => rules,
+            Kind::Calendar(rules) => rules,
+            Kind::Sliding(rules) => rules,
+            Kind::Rolling(rules) => rules,
+            Kind::Interval(rules) => rules,
+            Kind::Queue(rules) => rules,
+            Kind::Rgcra(it) => &it.bucket,
+            Kind::Foreign(_) => return None,
+        })
+    }
+
     /// The limit or the capacity: the most permits at once.
     pub(crate) fn limit(&self) -> u64 {
-        with_rules!(self, rules => rules.limit(), foreign => foreign.limit)
+        match &self.0 {
+            Kind::Foreign(foreign) => foreign.limit,
+            _ => self.rules().map_or(0, Rules::limit),
+        }
     }
 
     /// The time in which the limit comes back: the width of a window, the time that a bucket takes to fill, the
     /// distance of a queue's permits.
     pub(crate) fn window(&self) -> Duration {
-        let us = with_rules!(self, rules => rules.window(), foreign => foreign.window_us);
-        Duration::from_micros(us)
+        Duration::from_micros(match &self.0 {
+            Kind::Foreign(foreign) => foreign.window_us,
+            _ => self.rules().map_or(0, Rules::window),
+        })
     }
 
     /// The limit, and the time in which it comes back, as a rate.
@@ -495,30 +494,9 @@ impl Policy {
         Rate::from_wire(Mode::Overall, permits, ms, 0)
     }
 
-    /// The parameters as a limiter's hash has them: a letter, a version, numbers.
-    pub(crate) fn text(&self) -> String {
-        with_rules!(self, rules => rules.text(), foreign => foreign.text())
-    }
-
     /// The error of an option that this policy does not have.
     fn without(&self, option: &str) -> Error {
         invalid(format!("{option} of a policy {}, which has none", self.word()))
-    }
-
-    /// Parses the [`text`](Self::text) of a policy; `None` if it is not valid.
-    pub(crate) fn parse(text: &str) -> Option<Policy> {
-        let kind = match text.as_bytes().first()? {
-            b'b' => Kind::Bucket(Rules::parse(text)?),
-            b'f' => Kind::Fixed(Rules::parse(text)?),
-            b'a' => Kind::Anchored(Rules::parse(text)?),
-            b'd' => Kind::Calendar(Rules::parse(text)?),
-            b's' => Kind::Sliding(Rules::parse(text)?),
-            b'r' => Kind::Rolling(Rules::parse(text)?),
-            b'i' => Kind::Interval(Rules::parse(text)?),
-            b'q' => Kind::Queue(Rules::parse(text)?),
-            _ => return None,
-        };
-        Some(Policy(kind))
     }
 }
 

@@ -2,12 +2,11 @@
 //!
 //! The twin of `lua/policy/queue.lua`.
 
-use super::frame::{
-    Bad, EXACT_WAITS, LONGEST_US, Mark, Record, Rules, is_permits, numbers, parameters,
-};
-use super::pace::{Pace, Time, ceil};
+use super::frame::{EXACT_WAITS, Mark, Record, Rules, State};
+use super::pace::{Pace, ceil};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
+/// State: from the time (`x`, `y`) on nothing is reserved; the last grant was made at `z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
     pub(crate) pace: Pace,
@@ -19,39 +18,14 @@ pub(crate) struct Queue {
     pub(crate) limit: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reserved {
-    /// The time from which on nothing is reserved.
-    free: Time,
-    /// The time of the last grant.
-    last: i64,
-}
-
 impl Queue {
     /// The start of a request that follows so many permits, as of now.
-    fn start(&self, free: Time, behind: u64, now: i64) -> i64 {
-        ceil(self.pace.plus(free, behind as i64 - self.slack as i64)).max(now)
+    fn start(&self, state: &State, behind: u64, now: i64) -> i64 {
+        ceil(self.pace.plus((state.x, state.y), behind as i64 - self.slack as i64)).max(now)
     }
 }
 
 impl Rules for Queue {
-    const NAMES: &'static [&'static str] = &["t", "f", "l"];
-    const IS_QUEUE: bool = true;
-    type State = Reserved;
-
-    fn text(&self) -> String {
-        let Pace { permits, every } = self.pace;
-        format!("q1:{permits},{every},{},{},{}", self.max_delay, self.slack, self.limit)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let [permits, every, max_delay, slack, limit] = parameters(text, "q1:")?;
-        let pace = Pace { permits, every };
-        let is_valid =
-            max_delay <= LONGEST_US && is_permits(limit) && slack <= limit && pace.allows(limit);
-        is_valid.then_some(Queue { pace, max_delay, slack, limit })
-    }
-
     fn limit(&self) -> u64 {
         self.limit
     }
@@ -60,82 +34,74 @@ impl Rules for Queue {
         self.pace.plus((0, 0), 1).0 as u64
     }
 
-    fn read(&self, texts: &[&str]) -> Result<Reserved, Bad> {
-        let [t, f, l] = numbers(texts)?;
-        match f < self.pace.permits {
-            true => Ok(Reserved { free: (t as i64, f), last: l as i64 }),
-            false => Err(1),
-        }
+    fn as_queue(&self) -> Option<&Queue> {
+        Some(self)
     }
 
-    fn write(&self, state: &Reserved) -> Vec<String> {
-        vec![state.free.0.to_string(), state.free.1.to_string(), state.last.to_string()]
-    }
-
-    fn roll(&self, state: Option<Reserved>, now: i64) -> Reserved {
+    fn roll(&self, state: Option<State>, now: i64) -> State {
         match state {
-            None => Reserved { free: (now, 0), last: now },
+            None => State { x: now, z: now as u64, ..State::default() },
             // The clock went back: delays stay what they were.
-            Some(Reserved { free: (t, f), last }) if now < last => {
-                Reserved { free: ((t - (last - now)).max(0), f), last: now }
+            Some(state) if now < state.z as i64 => {
+                State { x: (state.x - (state.z as i64 - now)).max(0), z: now as u64, ..state }
             }
             Some(state) => state,
         }
     }
 
     /// A request of any size starts now or later.
-    fn available(&self, state: &Reserved, now: i64) -> u64 {
+    fn available(&self, state: &State, now: i64) -> u64 {
         if self.wait(state, now, 1) > 0 { 0 } else { self.limit }
     }
 
-    fn take(&self, state: &mut Reserved, now: i64, permits: u64) {
-        state.free = self.pace.plus(state.free.max((now, 0)), permits as i64);
-        state.last = now;
+    fn take(&self, state: &mut State, now: i64, permits: u64) {
+        let free = (state.x, state.y).max((now, 0));
+        (state.x, state.y) = self.pace.plus(free, permits as i64);
+        state.z = now as u64;
     }
 
-    fn wait(&self, state: &Reserved, now: i64, _: u64) -> i64 {
-        self.start(state.free, 0, now) - now
-    }
-
-    fn mark(&self, state: &Reserved) -> Mark {
-        state.free
+    fn wait(&self, state: &State, now: i64, _: u64) -> i64 {
+        self.start(state, 0, now) - now
     }
 
     /// Only the last reservation, and only before its time: later ones keep theirs. A grant can be given back once,
     /// in part or whole: otherwise a later reservation could end when the grant did, and have its mark.
-    fn give(&self, state: &mut Reserved, now: i64, mark: Mark, permits: u64) -> u64 {
-        if mark != state.free || permits > self.limit {
+    fn give(&self, state: &mut State, now: i64, mark: Mark, permits: u64) -> u64 {
+        if mark != (state.x, state.y) || permits > self.limit {
             return 0;
         }
-        let free = self.pace.plus(state.free, -(permits as i64));
+        let free = self.pace.plus(mark, -(permits as i64));
         if free.0 < now {
             return 0;
         }
-        state.free = free;
+        (state.x, state.y) = free;
         permits
     }
 
-    fn ttl(&self, state: &Reserved, now: i64) -> i64 {
-        state.free.0 + 1 - now
+    fn ends(&self, state: &State) -> i64 {
+        state.x + 1
     }
 
-    fn change(&self, _: &Self, state: &mut Reserved, _: i64, _: &dyn Fn(u64) -> u64) {
-        state.free = (ceil(state.free), 0);
+    fn change(&self, _: &dyn Rules, state: &mut State, _: i64, _: &dyn Fn(u64) -> u64) {
+        (state.x, state.y) = (ceil((state.x, state.y)), 0);
     }
+}
 
-    /// Each request starts behind those before it.
-    fn decide(
+impl Queue {
+    /// Decides requests in order, each of which starts behind those before it; returns the permits granted. Of a call
+    /// that was decided before, what it was granted is granted again, and nothing is taken.
+    pub(super) fn decide(
         &self,
-        state: &mut Reserved,
+        state: &mut State,
         now: i64,
         groups: &[RequestGroup],
         replay: Option<&Record>,
         outcomes: &mut Vec<OutcomeGroup>,
     ) -> u64 {
         // Of a call that was decided before, the reservations are those of that time.
-        let mut then = replay.map(|record| Reserved {
-            free: self.pace.plus(record.mark, -(record.total as i64)),
-            last: record.at,
+        let mut then = replay.map(|record| {
+            let (x, y) = self.pace.plus(record.mark, -(record.total as i64));
+            State { x, y, z: record.at as u64, ..State::default() }
         });
         let (from, most) = replay.map_or((now, u64::MAX), |record| (record.at, record.total));
         let (mut granted, mut sum, mut exact, mut us) = (0, 0_u64, 0, 0);
@@ -148,7 +114,7 @@ impl Rules for Queue {
             }
             while count > 0 && sum == 0 && permits <= most - granted {
                 let state = then.as_mut().unwrap_or(&mut *state);
-                let start = self.start(state.free, 0, from);
+                let start = self.start(state, 0, from);
                 if (start - from) as u64 > allowed {
                     break;
                 }
@@ -156,14 +122,14 @@ impl Rules for Queue {
                 (granted, count) = (granted + permits, count - 1);
                 outcomes.push(OutcomeGroup {
                     count: 1,
-                    outcome: Outcome::Scheduled { start, mark: state.free },
+                    outcome: Outcome::Scheduled { start, mark: (state.x, state.y) },
                 });
             }
             while count > 0 {
                 let is_exact = sum == 0 || sum < self.limit && exact < EXACT_WAITS;
                 if is_exact {
                     exact += u32::from(sum > 0);
-                    us = (self.start(state.free, sum.min(self.limit), now) - now) as u64;
+                    us = (self.start(state, sum.min(self.limit), now) - now) as u64;
                 }
                 let at_least = !is_exact || sum > self.limit;
                 let wait = |without: u64| Wait { us: us.saturating_sub(without).max(1), at_least };

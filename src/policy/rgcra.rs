@@ -3,7 +3,8 @@
 //! The twin of `lua/policy/rgcra.lua`.
 
 use super::bucket::Bucket;
-use super::frame::{Rules, whole};
+use super::frame::is_permits;
+use super::pace::Pace;
 use crate::error::Error;
 use crate::store::memory::keyspace::Fields;
 use crate::store::refusal;
@@ -37,11 +38,14 @@ impl Rgcra {
             config.each_ref().map(|text| text.parse::<f64>().unwrap_or_default());
         // As its command has it: the time between two permits in whole microseconds.
         let every = (period * 1_000_000.0 / rate + 0.5).floor().max(1.0);
-        let capacity = burst + 1.0;
-        let text = format!("b1:{capacity:.0},1,{every:.0},{capacity:.0}");
-        match Bucket::parse(&text) {
-            Some(bucket) => Ok(Rgcra { bucket, config }),
-            None => Err(refusal::unreadable_state("c", Some(&text))),
+        let (capacity, every) = (burst as u64 + 1, every as u64);
+        let pace = Pace { permits: 1, every };
+        match is_permits(capacity) && pace.allows(capacity) {
+            true => Ok(Rgcra { bucket: Bucket { capacity, pace, initial: capacity }, config }),
+            false => {
+                let text = format!("b1:{capacity},1,{every},{capacity}");
+                Err(refusal::unreadable_state("c", Some(&text)))
+            }
         }
     }
 
@@ -64,4 +68,10 @@ fn is_decimal(text: &str) -> bool {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     !whole.is_empty() && is_digits(whole) && is_digits(part)
+}
+
+/// The integer of 0..=2^53-1 that this text represents.
+fn whole(text: &str) -> Option<u64> {
+    let is_number = (1..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|number| is_number && *number < 1 << 53)
 }

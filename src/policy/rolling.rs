@@ -3,33 +3,16 @@
 //!
 //! The twin of `lua/policy/rolling.lua`.
 
-use super::frame::{Bad, Mark, Rules, is_permits, is_span, parameters, whole};
+use super::frame::{Mark, Rules, State, is_permits, is_span};
 
+/// State: `x` is the number of the newest bucket since 1970; `y` is the sum of all counts; `older` has those of the
+/// earlier buckets, the newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rolling {
     pub(crate) limit: u64,
     pub(crate) width: u64,
     /// 1 to 100, and a divisor of the width.
     pub(crate) buckets: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// The number of the newest bucket since 1970.
-    newest: i64,
-    /// The permits used in each, the newest first, without zeros at the end.
-    counts: Vec<u64>,
-}
-
-impl Counts {
-    fn sum(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    fn trim(&mut self) {
-        let used = self.counts.iter().rposition(|count| *count > 0);
-        self.counts.truncate(used.map_or(0, |last| last + 1));
-    }
 }
 
 impl Rolling {
@@ -48,21 +31,22 @@ impl Rolling {
     fn live(&self) -> i64 {
         self.buckets as i64 + 1
     }
+
+    /// The state with these counts, the newest first.
+    fn state(&self, x: i64, counts: impl IntoIterator<Item = u64>) -> State {
+        let mut counts: Vec<u64> = counts.into_iter().collect();
+        counts.resize(self.live() as usize, 0);
+        State { x, y: counts.iter().sum(), z: 0, older: counts.split_off(1) }
+    }
+}
+
+/// All counts, the newest first.
+fn counts(state: &State) -> impl Iterator<Item = u64> {
+    let newest = state.y - state.older.iter().sum::<u64>();
+    [newest].into_iter().chain(state.older.iter().copied())
 }
 
 impl Rules for Rolling {
-    const NAMES: &'static [&'static str] = &["i", "w"];
-    type State = Counts;
-
-    fn text(&self) -> String {
-        format!("r1:{},{},{}", self.limit, self.width, self.buckets)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let [limit, width, buckets] = parameters(text, "r1:")?;
-        Some(Rolling { limit, width, buckets }).filter(Rolling::is_valid)
-    }
-
     fn limit(&self) -> u64 {
         self.limit
     }
@@ -71,81 +55,63 @@ impl Rules for Rolling {
         self.width
     }
 
-    fn read(&self, texts: &[&str]) -> Result<Counts, Bad> {
-        let newest = whole(texts[0]).ok_or(0_usize)? as i64;
-        let counts = texts[1].split(',').filter(|_| !texts[1].is_empty()).map(whole);
-        match counts.collect::<Option<Vec<u64>>>() {
-            Some(counts) if counts.len() as i64 <= self.live() => Ok(Counts { newest, counts }),
-            _ => Err(1),
-        }
+    fn older(&self) -> usize {
+        self.buckets as usize
     }
 
-    fn write(&self, state: &Counts) -> Vec<String> {
-        let counts: Vec<String> = state.counts.iter().map(u64::to_string).collect();
-        vec![state.newest.to_string(), counts.join(",")]
-    }
-
-    fn roll(&self, state: Option<Counts>, now: i64) -> Counts {
+    fn roll(&self, state: Option<State>, now: i64) -> State {
         let newest = now.div_euclid(self.length());
-        let Some(mut state) = state else { return Counts { newest, counts: Vec::new() } };
-        let ahead = newest - state.newest;
-        if ahead > 0 {
-            let empty = ahead.min(self.live()) as usize;
-            state.counts.splice(..0, std::iter::repeat_n(0, empty));
-            state.counts.truncate(self.live() as usize);
+        let Some(state) = state else { return self.state(newest, []) };
+        match newest - state.x {
+            ahead @ 1.. => {
+                let empty = ahead.min(self.live()) as usize;
+                self.state(newest, std::iter::repeat_n(0, empty).chain(counts(&state)))
+            }
+            // The clock went back.
+            ahead if ahead < -self.live() => State { x: newest, ..state },
+            _ => state,
         }
-        if ahead > 0 || ahead < -self.live() {
-            // The latter if the clock went back.
-            state.newest = newest;
-        }
-        state.trim();
-        state
     }
 
-    fn available(&self, state: &Counts, _: i64) -> u64 {
-        self.limit.saturating_sub(state.sum())
+    fn available(&self, state: &State, _: i64) -> u64 {
+        self.limit.saturating_sub(state.y)
     }
 
-    fn take(&self, state: &mut Counts, _: i64, permits: u64) {
-        if state.counts.is_empty() {
-            state.counts.push(0);
-        }
-        state.counts[0] += permits;
-        state.trim();
+    fn take(&self, state: &mut State, _: i64, permits: u64) {
+        state.y += permits;
     }
 
-    fn wait(&self, state: &Counts, now: i64, permits: u64) -> i64 {
-        let (mut left, mut age) = (state.sum(), state.counts.len().saturating_sub(1));
-        while age > 0 && left - state.counts[age] + permits > self.limit {
-            left -= state.counts[age];
+    fn wait(&self, state: &State, now: i64, permits: u64) -> i64 {
+        let (mut left, mut age) = (state.y, state.older.len());
+        while age > 0 && left - state.older[age - 1] + permits > self.limit {
+            left -= state.older[age - 1];
             age -= 1;
         }
-        (state.newest - age as i64 + self.live()) * self.length() - now
+        (state.x - age as i64 + self.live()) * self.length() - now
     }
 
-    fn mark(&self, state: &Counts) -> Mark {
-        (state.newest, 0)
-    }
-
-    fn give(&self, state: &mut Counts, _: i64, (bucket, _): Mark, permits: u64) -> u64 {
-        let age = usize::try_from(state.newest - bucket).ok();
-        let Some(count) = age.and_then(|age| state.counts.get_mut(age)) else { return 0 };
+    fn give(&self, state: &mut State, _: i64, (bucket, _): Mark, permits: u64) -> u64 {
+        let mut counts: Vec<u64> = counts(state).collect();
+        let age = usize::try_from(state.x - bucket).ok();
+        let Some(count) = age.and_then(|age| counts.get_mut(age)) else { return 0 };
         let credit = permits.min(*count);
         *count -= credit;
-        state.trim();
+        *state = self.state(state.x, counts);
         credit
     }
 
-    fn ttl(&self, state: &Counts, now: i64) -> i64 {
-        (state.newest + self.live()) * self.length() - now
+    fn ends(&self, state: &State) -> i64 {
+        (state.x + self.live()) * self.length()
     }
 
-    fn change(&self, old: &Self, state: &mut Counts, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        if old.length() != self.length() {
-            *state = Counts { newest: now.div_euclid(self.length()), counts: vec![state.sum()] };
-        }
-        state.counts.truncate(self.live() as usize);
-        state.counts.iter_mut().for_each(|count| *count = scaled(*count));
-        state.trim();
+    fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
+        let length = (old.window() / old.older() as u64) as i64;
+        *state = match length == self.length() {
+            true => {
+                let kept = counts(state).take(self.live() as usize);
+                self.state(state.x, kept.map(scaled).collect::<Vec<_>>())
+            }
+            false => self.state(now.div_euclid(self.length()), [scaled(state.y)]),
+        };
     }
 }

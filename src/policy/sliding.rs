@@ -2,21 +2,13 @@
 //!
 //! The twin of `lua/policy/sliding.lua`.
 
-use super::frame::{Bad, Mark, Rules, is_permits, is_span, numbers, parameters};
+use super::frame::{Mark, Rules, State};
 
+/// State: `x` is the start of the current window; `y` permits were used in the one before, `z` in this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sliding {
     pub(crate) limit: u64,
     pub(crate) width: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// The start of the current window.
-    start: i64,
-    /// The permits used in the window before.
-    before: u64,
-    used: u64,
 }
 
 impl Sliding {
@@ -44,19 +36,6 @@ impl Sliding {
 }
 
 impl Rules for Sliding {
-    const NAMES: &'static [&'static str] = &["s", "a", "n"];
-    type State = Counts;
-
-    fn text(&self) -> String {
-        format!("s1:{},{}", self.limit, self.width)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let [limit, width] = parameters(text, "s1:")?;
-        let rules = Sliding { limit, width };
-        (is_permits(limit) && is_span(width) && width.is_multiple_of(rules.tick())).then_some(rules)
-    }
-
     fn limit(&self) -> u64 {
         self.limit
     }
@@ -65,62 +44,46 @@ impl Rules for Sliding {
         self.width
     }
 
-    fn read(&self, texts: &[&str]) -> Result<Counts, Bad> {
-        let [start, before, used] = numbers(texts)?;
-        Ok(Counts { start: start as i64, before, used })
-    }
-
-    fn write(&self, state: &Counts) -> Vec<String> {
-        vec![state.start.to_string(), state.before.to_string(), state.used.to_string()]
-    }
-
-    fn roll(&self, state: Option<Counts>, now: i64) -> Counts {
+    fn roll(&self, state: Option<State>, now: i64) -> State {
         let (start, width) = (self.start(now), self.width as i64);
+        let new = |y, z| State { x: start, y, z, ..State::default() };
         match state {
-            Some(counts) if start - counts.start == width => {
-                Counts { start, before: counts.used, used: 0 }
-            }
+            Some(state) if start - state.x == width => new(state.z, 0),
             // The clock went back.
-            Some(counts) if counts.start - now > width => {
-                Counts { start, before: 0, used: counts.before + counts.used }
-            }
-            Some(counts) if start <= counts.start => counts,
-            _ => Counts { start, before: 0, used: 0 },
+            Some(state) if state.x - now > width => new(0, state.y + state.z),
+            Some(state) if start <= state.x => state,
+            _ => new(0, 0),
         }
     }
 
-    fn available(&self, state: &Counts, now: i64) -> u64 {
+    fn available(&self, state: &State, now: i64) -> u64 {
         let ticks = self.ticks();
-        let over = (now - state.start).max(0) as u64 / self.tick();
-        let overlap = u128::from(state.before) * u128::from(ticks - over.min(ticks));
+        let over = (now - state.x).max(0) as u64 / self.tick();
+        let overlap = u128::from(state.y) * u128::from(ticks - over.min(ticks));
         let free = (u128::from(self.limit) * u128::from(ticks)).saturating_sub(overlap);
-        ((free / u128::from(ticks)) as u64).saturating_sub(state.used)
+        ((free / u128::from(ticks)) as u64).saturating_sub(state.z)
     }
 
-    fn take(&self, state: &mut Counts, _: i64, permits: u64) {
-        state.used += permits;
+    fn take(&self, state: &mut State, _: i64, permits: u64) {
+        state.z += permits;
     }
 
-    fn wait(&self, state: &Counts, now: i64, permits: u64) -> i64 {
+    fn wait(&self, state: &State, now: i64, permits: u64) -> i64 {
         let (tick, ticks) = (self.tick() as i64, self.ticks());
         let ticks_until = |room: u64, used: u64| ticks as i64 - self.weighed(room, ticks, used);
-        match self.limit.checked_sub(state.used.saturating_add(permits)) {
-            Some(room) => state.start + ticks_until(room, state.before) * tick - now,
+        match self.limit.checked_sub(state.z.saturating_add(permits)) {
+            Some(room) => state.x + ticks_until(room, state.y) * tick - now,
             None => {
-                let next = ticks_until(self.limit - permits, state.used).max(0);
-                state.start + self.width as i64 + next * tick - now
+                let next = ticks_until(self.limit - permits, state.z).max(0);
+                state.x + self.width as i64 + next * tick - now
             }
         }
     }
 
-    fn mark(&self, state: &Counts) -> Mark {
-        (state.start, 0)
-    }
-
-    fn give(&self, state: &mut Counts, _: i64, (start, _): Mark, permits: u64) -> u64 {
-        let used = match state.start - start {
-            0 => &mut state.used,
-            width if width == self.width as i64 => &mut state.before,
+    fn give(&self, state: &mut State, _: i64, (start, _): Mark, permits: u64) -> u64 {
+        let used = match state.x - start {
+            0 => &mut state.z,
+            width if width == self.width as i64 => &mut state.y,
             _ => return 0,
         };
         let credit = permits.min(*used);
@@ -128,19 +91,18 @@ impl Rules for Sliding {
         credit
     }
 
-    fn ttl(&self, state: &Counts, now: i64) -> i64 {
-        state.start + 2 * self.width as i64 - now
+    fn ends(&self, state: &State) -> i64 {
+        state.x + 2 * self.width as i64
     }
 
-    fn change(&self, old: &Self, state: &mut Counts, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        if old.width == self.width {
+    fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
+        if old.window() == self.width {
             // Exact up to here; more than twice the limit can be no fuller.
             let most = ((1 << 53) - 1) / self.ticks();
-            (state.before, state.used) =
-                (scaled(state.before).min(most), scaled(state.used).min(most));
+            (state.y, state.z) = (scaled(state.y).min(most), scaled(state.z).min(most));
         } else {
-            let used = scaled(old.limit - old.available(state, now));
-            *state = Counts { start: self.start(now), before: 0, used };
+            let used = scaled(old.limit() - old.available(state, now));
+            *state = State { x: self.start(now), z: used, ..State::default() };
         }
     }
 }

@@ -2,14 +2,10 @@
 //!
 //! The twin of `lua/policy/window.lua`.
 
-use super::frame::{Bad, Mark, Rules, is_permits, is_span, numbers, parameters};
+use super::frame::{Mark, Rules, State};
 
 /// Where windows begin and end.
 pub(crate) trait Grid: Clone + PartialEq {
-    /// The letter, the version and what else is before the numbers.
-    fn text(&self, limit: u64) -> String;
-    fn parse(text: &str) -> Option<(u64, Self)>;
-
     /// The end of the window that opens now, or is open.
     fn end(&self, now: i64) -> i64;
 
@@ -20,32 +16,14 @@ pub(crate) trait Grid: Clone + PartialEq {
     const OPENS: bool = false;
 }
 
+/// State: the window ends at `x`, 0 if none is open; `y` permits are used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window<G> {
     pub(crate) limit: u64,
     pub(crate) grid: G,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Count {
-    /// The end of the window; 0 if none is open.
-    end: i64,
-    used: u64,
-}
-
 impl<G: Grid> Rules for Window<G> {
-    const NAMES: &'static [&'static str] = &["e", "n"];
-    type State = Count;
-
-    fn text(&self) -> String {
-        self.grid.text(self.limit)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let (limit, grid) = G::parse(text)?;
-        is_permits(limit).then_some(Window { limit, grid })
-    }
-
     fn limit(&self) -> u64 {
         self.limit
     }
@@ -54,61 +32,48 @@ impl<G: Grid> Rules for Window<G> {
         self.grid.width(0) as u64
     }
 
-    fn read(&self, texts: &[&str]) -> Result<Count, Bad> {
-        let [end, used] = numbers(texts)?;
-        Ok(Count { end: end as i64, used })
-    }
-
-    fn write(&self, state: &Count) -> Vec<String> {
-        vec![state.end.to_string(), state.used.to_string()]
-    }
-
-    fn roll(&self, state: Option<Count>, now: i64) -> Count {
-        match state.filter(|count| now < count.end) {
-            None => Count { end: if G::OPENS { 0 } else { self.grid.end(now) }, used: 0 },
+    fn roll(&self, state: Option<State>, now: i64) -> State {
+        match state.filter(|state| now < state.x) {
+            None => State { x: if G::OPENS { 0 } else { self.grid.end(now) }, ..State::default() },
             // The clock went back.
-            Some(count) if count.end - now > 2 * self.grid.width(now) => {
-                Count { end: self.grid.end(now), ..count }
+            Some(state) if state.x - now > 2 * self.grid.width(now) => {
+                State { x: self.grid.end(now), ..state }
             }
-            Some(count) => count,
+            Some(state) => state,
         }
     }
 
-    fn available(&self, state: &Count, _: i64) -> u64 {
-        self.limit.saturating_sub(state.used)
+    fn available(&self, state: &State, _: i64) -> u64 {
+        self.limit.saturating_sub(state.y)
     }
 
-    fn take(&self, state: &mut Count, now: i64, permits: u64) {
-        if state.end == 0 && permits > 0 {
-            state.end = self.grid.end(now);
+    fn take(&self, state: &mut State, now: i64, permits: u64) {
+        if state.x == 0 && permits > 0 {
+            state.x = self.grid.end(now);
         }
-        state.used += permits;
+        state.y += permits;
     }
 
-    fn wait(&self, state: &Count, now: i64, _: u64) -> i64 {
-        state.end - now
+    fn wait(&self, state: &State, now: i64, _: u64) -> i64 {
+        state.x - now
     }
 
-    fn mark(&self, state: &Count) -> Mark {
-        (state.end, 0)
-    }
-
-    fn give(&self, state: &mut Count, _: i64, (end, _): Mark, permits: u64) -> u64 {
-        let credit = if end == state.end { permits.min(state.used) } else { 0 };
-        state.used -= credit;
+    fn give(&self, state: &mut State, _: i64, (end, _): Mark, permits: u64) -> u64 {
+        let credit = if end == state.x { permits.min(state.y) } else { 0 };
+        state.y -= credit;
         credit
     }
 
-    fn ttl(&self, state: &Count, now: i64) -> i64 {
-        state.end - now
+    fn ends(&self, state: &State) -> i64 {
+        state.x
     }
 
-    fn change(&self, _: &Self, state: &mut Count, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        state.end = match (G::OPENS, state.end) {
+    fn change(&self, _: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
+        state.x = match (G::OPENS, state.x) {
             (true, end) => end.min(self.grid.end(now)),
             (false, _) => self.grid.end(now),
         };
-        state.used = scaled(state.used);
+        state.y = scaled(state.y);
     }
 }
 
@@ -120,15 +85,6 @@ pub(crate) struct Even {
 }
 
 impl Grid for Even {
-    fn text(&self, limit: u64) -> String {
-        format!("f1:{limit},{},{}", self.width, self.offset)
-    }
-
-    fn parse(text: &str) -> Option<(u64, Self)> {
-        let [limit, width, offset] = parameters(text, "f1:")?;
-        (is_span(width) && offset < width).then_some((limit, Even { width, offset }))
-    }
-
     fn end(&self, now: i64) -> i64 {
         let (width, offset) = (self.width as i64, self.offset as i64);
         ((now - offset).div_euclid(width) + 1) * width + offset
@@ -147,15 +103,6 @@ pub(crate) struct Anchored {
 
 impl Grid for Anchored {
     const OPENS: bool = true;
-
-    fn text(&self, limit: u64) -> String {
-        format!("a1:{limit},{}", self.width)
-    }
-
-    fn parse(text: &str) -> Option<(u64, Self)> {
-        let [limit, width] = parameters(text, "a1:")?;
-        is_span(width).then_some((limit, Anchored { width }))
-    }
 
     fn end(&self, now: i64) -> i64 {
         now + self.width as i64

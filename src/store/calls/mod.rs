@@ -27,6 +27,7 @@ mod pause;
 mod peek;
 mod policy;
 mod policy_all;
+mod policy_script;
 mod refund;
 mod release;
 #[cfg(any(feature = "admin", test))]

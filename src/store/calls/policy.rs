@@ -5,34 +5,18 @@
 
 use std::sync::Arc;
 
-use super::foreign::{around, check_foreign, foreign_script};
+use super::foreign::{around, check_foreign};
+use super::policy_script::script;
 use super::*;
 use crate::clock::system_ms;
-use crate::policy::all::Member;
-use crate::policy::frame::Limiter;
+use crate::policy::decide::decide_alone;
+use crate::policy::frame::{Limiter, Record};
+use crate::policy::packed;
 use crate::policy::rgcra::Rgcra;
-use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
-use crate::store::redis::Script;
-use crate::store::refusal;
+use crate::policy::{ChangeRule, Kind, Mark, Policy};
 use crate::wire::entry::EntryId;
 
-/// The script of a policy.
-macro_rules! policy {
-    ($name:ident, $($part:literal),+) => {
-        script!($name, AtReceiver: "policy/head", "policy/fields", "policy/usual", "policy/names", $($part),+,
-            "policy/read", "policy/decide", "policy/write");
-    };
-}
-
-policy!(BUCKET, "policy/pace", "policy/bucket");
-script!(RGCRA, AtReceiver: "policy/head", "policy/rgcra", "policy/fields", "policy/usual", "policy/names",
-    "policy/pace", "policy/bucket", "policy/read", "policy/decide", "policy/write");
 script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
-policy!(WINDOW, "policy/window");
-policy!(SLIDING, "policy/sliding");
-policy!(ROLLING, "policy/rolling");
-policy!(INTERVAL, "policy/interval");
-policy!(QUEUE, "policy/pace", "policy/queue");
 
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
@@ -84,34 +68,38 @@ pub(crate) struct PolicyReply {
     pub(crate) outcomes: Vec<OutcomeGroup>,
 }
 
+/// The numbers in the form in which a call sends them.
+fn sent(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    numbers.into_iter().flat_map(|number| number.to_le_bytes().into_iter().take(7)).collect()
+}
+
 /// The arguments of a call, by the names in `lua/policy/head.lua`.
 fn arguments(
     (policy, is_stored, at): (&Policy, bool, Option<i64>),
     action: &str,
     lane: Option<&LaneCall>,
-    requests: &[u8],
-    permits: Option<u64>,
-) -> [Vec<u8>; 11] {
+    requests: Vec<u8>,
+) -> [Vec<u8>; 9] {
     let text =
         |number: Option<u64>| number.map_or(Vec::new(), |number| number.to_string().into_bytes());
     let bounds = match &policy.0 {
         Kind::Calendar(window) => {
             let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
-            window.grid.bounds(around).map(|bound| bound.to_string()).join(" ")
+            sent(window.grid.bounds(around).map(|bound| bound.max(0) as u64))
         }
         Kind::Foreign(foreign) => {
-            foreign.bounds(at).map_or(String::new(), |[start, end]| format!("{start} {end}"))
+            let bounds = foreign.bounds(at).map(|[start, end]| format!("{start} {end}"));
+            bounds.unwrap_or_default().into()
         }
-        _ => String::new(),
+        _ => Vec::new(),
     };
+    let number = sent(lane.map(|lane| lane.number));
     [
-        policy.text().into(),
-        lane.map_or("", |lane| &lane.name).into(),
-        text(lane.map(|lane| lane.number)),
-        requests.into(),
-        bounds.into(),
+        packed::bytes(&policy.text()),
+        lane.map_or(Vec::new(), |lane| format!("@{}", lane.name).into()),
+        [number, requests].concat(),
+        bounds,
         action.into(),
-        text(permits),
         if is_stored { b"1".into() } else { Vec::new() },
         text(lane.and_then(|lane| lane.abandon)),
         text(lane.and_then(|lane| lane.max_age_us)),
@@ -125,31 +113,18 @@ fn command(
     keys: &Keys,
     action: &str,
     lane: Option<&LaneCall>,
-    requests: &[u8],
-    permits: Option<u64>,
+    requests: Vec<u8>,
 ) -> ServerCommand {
-    /// The arguments that no call leaves out.
-    const ALWAYS: usize = 4;
-    let script: &'static Script = match policy.0 {
-        Kind::Bucket(_) => &BUCKET,
-        Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => &WINDOW,
-        Kind::Sliding(_) => &SLIDING,
-        Kind::Rolling(_) => &ROLLING,
-        Kind::Interval(_) => &INTERVAL,
-        Kind::Queue(_) => &QUEUE,
-        Kind::Rgcra(_) => &RGCRA,
-        Kind::Foreign(ref foreign) => foreign_script(&foreign.format),
-    };
     let names = match &policy.0 {
         Kind::Foreign(foreign) => foreign.keys(&keys.hash, at),
         Kind::Rgcra(_) => vec![keys.hash.to_string(), keys.value.to_string()],
         _ => vec![keys.hash.to_string()],
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let arguments = arguments(parameters, action, lane, requests, permits);
+    let arguments = arguments(parameters, action, lane, requests);
     let sent = arguments.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-    let command = ServerCommand::script(script, &names);
-    arguments[..sent.max(ALWAYS)].iter().fold(command, |command, arg| command.arg(&**arg))
+    let command = ServerCommand::script(script(&policy.0), &names);
+    arguments[..sent].iter().fold(command, |command, arg| command.arg(&**arg))
 }
 
 /// The policy to repeat a call with, if a server answers that no window of the calendar contains its time, or that
@@ -159,22 +134,21 @@ pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Pol
     if let Kind::Foreign(_) = policy.0 {
         return Some(around(policy, now));
     }
-    let mut stored = Policy::parse(str::from_utf8(answer.bytes(2)?).ok()?)?;
+    let mut stored = Policy::parse(&packed::text(answer.bytes(2)?))?;
     let Kind::Calendar(window) = &mut stored.0 else { return None };
     window.grid.around = Some(now);
     (stored != *policy).then_some(stored)
 }
 
-/// Reads the limiter with the rules of a policy, and puts its parameters in force unless the stored ones are.
-macro_rules! limiter {
-    ($call:expr, $space:expr, $keys:expr, $lane:expr, $limiter:ident => $then:expr) => {{
-        let (policy, is_stored, rule) = in_force(&$call.policy, $call.is_stored, $space, $keys)?;
-        with_rules!(policy, rules => {
-            let wanted = (!is_stored).then_some(rules);
-            let $limiter = Limiter::read($space, $keys, $call.at, wanted, rule, $lane)?;
-            $then
-        }, _foreign => Err(refusal::only_on_servers()))
-    }};
+/// Reads the limiter in process.
+pub(super) fn opened(
+    (policy, is_stored, at): (&Policy, bool, Option<i64>),
+    space: &Keyspace,
+    keys: &Keys,
+    lane: Option<&LaneCall>,
+) -> Result<Limiter, Error> {
+    let (policy, is_stored, rule) = in_force(policy, is_stored, space, keys)?;
+    Limiter::read(space, keys, at, &policy, is_stored, rule, lane)
 }
 
 /// The policy with the parameters that are in force if `RGcra` says them, whether they are those of the limiter's hash,
@@ -196,18 +170,97 @@ fn in_force(
 }
 
 impl PolicyCall {
-    fn parameters(&self) -> (&Policy, bool, Option<i64>) {
+    pub(super) fn parameters(&self) -> (&Policy, bool, Option<i64>) {
         (&self.policy, self.is_stored, self.at)
     }
 
-    pub(super) fn arguments(&self) -> [Vec<u8>; 11] {
-        let packed = pack_groups(&self.groups);
-        arguments(self.parameters(), "", Some(&self.lane), &packed, None)
+    pub(super) fn arguments(&self) -> [Vec<u8>; 9] {
+        arguments(self.parameters(), "", Some(&self.lane), pack_groups(&self.groups))
+    }
+}
+
+/// A limiter after a call.
+pub(super) struct LimitAfter {
+    pub(super) left: u64,
+    pub(super) mark: Mark,
+    pub(super) at: i64,
+    pub(super) granted_before: Option<u64>,
+}
+
+impl LimitAfter {
+    pub(super) fn of(limiter: &Limiter) -> Self {
+        let (left, replay) = (limiter.available(), limiter.replay.as_ref());
+        LimitAfter {
+            left,
+            mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
+            at: replay.map_or(limiter.now, |record| record.at),
+            granted_before: replay.map(|record| record.total),
+        }
+    }
+}
+
+/// The time of an answer, its limiters, and the outcomes of its requests.
+pub(super) fn read_decision(
+    answer: ServerAnswer<'_>,
+) -> Option<(i64, Vec<LimitAfter>, Vec<OutcomeGroup>)> {
+    let found = answer.list(2)?;
+    let limits = (0..found.len()).map(|at| {
+        let limit = found.list(at)?;
+        Some(LimitAfter {
+            left: limit.unsigned(0)?,
+            mark: (limit.integer(1)?, limit.unsigned(2)?),
+            at: limit.integer(3)?,
+            granted_before: limit.unsigned(4)?.checked_sub(1),
+        })
+    });
+    let (mut outcomes, mut place) = (Vec::new(), 3);
+    while place < answer.len() {
+        let [count, kind, number] = [place, place + 1, place + 2].map(|at| answer.unsigned(at));
+        let (count, kind, number) = (count?, kind?, number?);
+        place += 3;
+        let wait = Wait { us: number, at_least: kind % 2 == 0 };
+        let outcome = match kind % 10 {
+            0 => Outcome::Granted,
+            1 | 2 => Outcome::RefusedBy(u8::try_from(kind / 10).ok()?, wait),
+            3 | 4 => Outcome::Waiting(wait),
+            5 => Outcome::ExceedsRate,
+            8 => {
+                let mark = (answer.integer(place)?, answer.unsigned(place + 1)?);
+                place += 2;
+                Outcome::Scheduled { start: i64::try_from(number).ok()?, mark }
+            }
+            _ => return None,
+        };
+        push_outcome(&mut outcomes, count, outcome);
+    }
+    Some((answer.integer(1)?, limits.collect::<Option<_>>()?, outcomes))
+}
+
+impl PolicyReply {
+    /// There is one limiter, so that a refusal need not say by which it was.
+    fn of(now: i64, limit: LimitAfter, mut outcomes: Vec<OutcomeGroup>) -> Self {
+        for group in &mut outcomes {
+            if let Outcome::RefusedBy(_, wait) = group.outcome {
+                group.outcome = Outcome::Refused(wait);
+            }
+        }
+        let LimitAfter { left, mark, at, granted_before } = limit;
+        PolicyReply { at, now, granted_before, left, mark, outcomes }
     }
 
-    /// Reads the limiter in process.
-    pub(super) fn open(&self, space: &Keyspace, keys: &Keys) -> Result<Box<dyn Member>, Error> {
-        limiter!(self, space, keys, Some(&self.lane), limiter => Ok(Box::new(limiter)))
+    /// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
+    fn of_record(bytes: &[u8], count: u64) -> Option<Self> {
+        let (record, start) = bytes.split_at(bytes.len().min(Record::LONGEST));
+        let has_fraction = record.len() == Record::LONGEST;
+        let record = Record::parse(&packed::text(record), has_fraction)?;
+        let start = packed::unpacked(&packed::text(start), [7]);
+        let Record { at, mark, left, .. } = record;
+        let outcome = match start {
+            Some(start) => Outcome::Scheduled { start: start[0] as i64, mark },
+            None => Outcome::Granted,
+        };
+        let outcomes = vec![OutcomeGroup { count, outcome }];
+        Some(PolicyReply { at, now: at, granted_before: None, left, mark, outcomes })
     }
 }
 
@@ -215,23 +268,17 @@ impl StoreCall for PolicyCall {
     type Reply = PolicyReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyReply, Error> {
-        limiter!(self, space, keys, Some(&self.lane), limiter => {
-            let (limiter, outcomes) = limiter.take(space, keys, &self.groups)?;
-            let replay = limiter.replay.as_ref();
-            Ok(PolicyReply {
-                at: replay.map_or(limiter.now, |record| record.at),
-                now: limiter.now,
-                granted_before: replay.map(|record| record.total),
-                left: limiter.available(),
-                mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
-                outcomes,
-            })
-        })
+        let mut limiter = opened(self.parameters(), space, keys, Some(&self.lane))?;
+        let (outcomes, share) = decide_alone(&mut limiter, &self.groups);
+        if limiter.replay.is_none() {
+            limiter.write_taken(space, keys, &share, self.groups.is_empty())?;
+        }
+        Ok(PolicyReply::of(limiter.now, LimitAfter::of(&limiter), outcomes))
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        let packed = pack_groups(&self.groups);
-        command(self.parameters(), keys, "", Some(&self.lane), &packed, None)
+        let groups = pack_groups(&self.groups);
+        command(self.parameters(), keys, "", Some(&self.lane), groups)
     }
 
     fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
@@ -244,35 +291,11 @@ impl StoreCall for PolicyCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyReply> {
-        let mut outcomes = Vec::new();
-        let mut place = 7;
-        while place < answer.len() {
-            let [count, kind, number] = [place, place + 1, place + 2].map(|at| answer.unsigned(at));
-            let (count, kind, number) = (count?, kind?, number?);
-            place += 3;
-            let wait = Wait { us: number, at_least: kind % 2 == 0 };
-            let outcome = match kind {
-                0 => Outcome::Granted,
-                1 | 2 => Outcome::Refused(wait),
-                3 | 4 => Outcome::Waiting(wait),
-                5 => Outcome::ExceedsRate,
-                8 => {
-                    let mark = (answer.integer(place)?, answer.unsigned(place + 1)?);
-                    place += 2;
-                    Outcome::Scheduled { start: i64::try_from(number).ok()?, mark }
-                }
-                _ => return None,
-            };
-            push_outcome(&mut outcomes, count, outcome);
+        if let Some(record) = answer.bytes(0) {
+            return PolicyReply::of_record(record, self.groups.iter().map(|it| it.count).sum());
         }
-        Some(PolicyReply {
-            at: answer.integer(1)?,
-            now: answer.integer(2)?,
-            granted_before: answer.unsigned(3)?.checked_sub(1),
-            left: answer.unsigned(4)?,
-            mark: (answer.integer(5)?, answer.unsigned(6)?),
-            outcomes,
-        })
+        let (now, limits, outcomes) = read_decision(answer)?;
+        Some(PolicyReply::of(now, limits.into_iter().next()?, outcomes))
     }
 }
 
@@ -293,23 +316,16 @@ impl StoreCall for PolicyRefundCall {
     type Reply = u64;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
-        limiter!(self, space, keys, Some(&self.lane), limiter => {
-            limiter.give(space, keys, self.mark, self.permits)
-        })
+        let limiter =
+            opened((&self.policy, self.is_stored, self.at), space, keys, Some(&self.lane))?;
+        limiter.give(space, keys, self.mark, self.permits)
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        let mark = format!("{}/{}", self.mark.0, self.mark.1);
+        let refund = sent([self.mark.0 as u64, self.mark.1, self.permits]);
         // With a key for each window the mark is the end of the window that the grant is in.
         let policy = around(&self.policy, self.mark.0 - 1);
-        command(
-            (&policy, self.is_stored, self.at),
-            keys,
-            "give",
-            Some(&self.lane),
-            mark.as_bytes(),
-            Some(self.permits),
-        )
+        command((&policy, self.is_stored, self.at), keys, "give", Some(&self.lane), refund)
     }
 
     fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
@@ -356,16 +372,18 @@ impl StoreCall for PolicyPeekCall {
     type Reply = PolicyPeek;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyPeek, Error> {
-        limiter!(self, space, keys, None, limiter => Ok(PolicyPeek {
+        let limiter = opened(self.parameters(), space, keys, None)?;
+        let parameters = Policy::parse(&limiter.policy.text());
+        Ok(PolicyPeek {
             available: limiter.available(),
-            limit: limiter.limit(),
+            limit: limiter.policy.limit(),
             wait: limiter.wait(self.permits),
-            parameters: Policy::parse(&limiter.text()).expect("a policy reads its own parameters"),
-        }))
+            parameters: parameters.expect("a policy reads its own parameters"),
+        })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        command(self.parameters(), keys, "peek", None, self.permits.to_string().as_bytes(), None)
+        command(self.parameters(), keys, "peek", None, sent([self.permits]))
     }
 
     fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
@@ -384,7 +402,7 @@ impl StoreCall for PolicyPeekCall {
             wait: Wait { us: answer.unsigned(3)?, at_least: answer.flag(4)? },
             parameters: match self.policy.0 {
                 Kind::Foreign(_) => self.policy.clone(),
-                _ => Policy::parse(str::from_utf8(answer.bytes(5)?).ok()?)?,
+                _ => Policy::parse(&packed::text(answer.bytes(5)?))?,
             },
         })
     }
@@ -410,10 +428,8 @@ impl StoreCall for PolicyChangeCall {
             space.remove(&keys.permits);
             return Ok(());
         }
-        with_rules!(self.policy, rules => {
-            let limiter = Limiter::read(space, keys, self.at, Some(rules), self.rule, None)?;
-            limiter.store(space, keys, self.keep_alive_ms)
-        }, _foreign => Err(refusal::only_on_servers()))
+        let limiter = Limiter::read(space, keys, self.at, &self.policy, false, self.rule, None)?;
+        limiter.store(space, keys, self.keep_alive_ms)
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
@@ -427,14 +443,8 @@ impl StoreCall for PolicyChangeCall {
             ChangeRule::Scale => "scale",
             ChangeRule::Reset => "reset",
         };
-        command(
-            (&self.policy, false, self.at),
-            keys,
-            action,
-            None,
-            self.keep_alive_ms.to_string().as_bytes(),
-            None,
-        )
+        let kept = sent([self.keep_alive_ms]);
+        command((&self.policy, false, self.at), keys, action, None, kept)
     }
 
     fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {

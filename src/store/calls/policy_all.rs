@@ -3,37 +3,12 @@
 //!
 //! The rule is in `src/policy/all.rs`, the twin of `lua/policy/all.lua`.
 
-use std::sync::LazyLock;
-
-use super::policy::corrected;
+use super::policy::{LimitAfter, corrected, opened, read_decision};
+use super::policy_script::script_together;
 use super::*;
-use crate::policy::all::{Member, decide_all};
-use crate::policy::{Kind, Mark};
+use crate::policy::Kind;
+use crate::policy::decide::decide;
 use crate::rate::MAX_EXACT;
-use crate::store::redis::{OpenSlot, Script};
-
-/// A function opens a limiter by the rules of its policy, which are parts of the limiter's own script too.
-macro_rules! opened_by {
-    ($($code:literal: $($part:literal),*;)+) => {
-        concat!($($code, "\n", $(include_str!(concat!("../../../lua/policy/", $part, ".lua")),)*)+)
-    };
-}
-
-static POLICY_ALL: LazyLock<Script> = LazyLock::new(|| {
-    let source = opened_by! {
-        "local function open(KEYS, ARGV)": "head", "fields", "names";
-        "if kind == 'b' then": "pace", "bucket";
-        "elseif kind == 'q' then": "pace", "queue";
-        "elseif kind == 's' then": "sliding";
-        "elseif kind == 'r' then": "rolling";
-        "elseif kind == 'i' then": "interval";
-        "else": "window";
-        "end": "read", "open", "write";
-        "end }":;
-        "end": "all";
-    };
-    Script::new(source, OpenSlot::Waits)
-});
 
 /// Requests that take from several limiters with a policy, to be decided in this order.
 ///
@@ -47,36 +22,36 @@ impl StoreCall for PolicyAllCall {
 
     fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireAllReply, Error> {
         // Read.
-        let opened = self.0.iter().map(|(keys, call)| {
-            call.open(space, keys).map_err(|error| error.in_limiter(&keys.hash))
+        let limiters = self.0.iter().map(|(keys, call)| {
+            opened(call.parameters(), space, keys, Some(&call.lane))
+                .map_err(|error| error.in_limiter(&keys.hash))
         });
-        let mut members = opened.collect::<Result<Vec<_>, Error>>()?;
+        let mut limiters = limiters.collect::<Result<Vec<_>, Error>>()?;
 
         // Decide.
         let groups: Vec<_> = self.0.iter().map(|(_, call)| &*call.groups).collect();
-        let (outcomes, shares) = decide_all(&mut members, &groups);
-        let is_replay = members.iter().any(|it| it.replay().is_some());
-        let mark = |it: &dyn Member| match it.replay() {
-            Some(record) => record.mark,
+        let (outcomes, shares) = decide(&mut limiters, &groups);
+        let is_replay = limiters.iter().any(|it| it.replay.is_some());
+        let after = limiters.iter().map(|it| match it.replay.is_some() == is_replay {
+            true => LimitAfter::of(it),
             // A limiter that has lost the record has nothing to give back.
-            None if is_replay => Mark::default(),
-            None => it.mark(),
-        };
-        let states = members.iter().map(|it| (it.available(), mark(&**it))).collect();
+            false => LimitAfter { mark: Default::default(), ..LimitAfter::of(it) },
+        });
+        let reply = self.reply(limiters[0].now, outcomes, after.collect());
 
         // Write.
-        for ((member, share), (keys, call)) in members.iter_mut().zip(&shares).zip(&self.0) {
+        for ((limiter, share), (keys, call)) in limiters.iter_mut().zip(&shares).zip(&self.0) {
             if !is_replay {
-                member.write(space, keys, share, call.groups.is_empty())?;
+                limiter.write_taken(space, keys, share, call.groups.is_empty())?;
             }
         }
-        Ok(self.reply(members[0].now(), outcomes, states))
+        Ok(reply)
     }
 
     fn command(&self, _: &Keys, _: bool) -> ServerCommand {
         let keys: Vec<&str> = self.0.iter().map(|(keys, _)| &*keys.hash).collect();
         let arguments = self.0.iter().flat_map(|(_, call)| call.arguments());
-        arguments.fold(ServerCommand::script(&POLICY_ALL, &keys), ServerCommand::arg)
+        arguments.fold(ServerCommand::script(script_together(), &keys), ServerCommand::arg)
     }
 
     /// The answer names one limiter, and its time is for the calendars of all.
@@ -94,26 +69,8 @@ impl StoreCall for PolicyAllCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
-        let found = answer.list(2).filter(|found| found.len() == self.0.len())?;
-        let states = (0..found.len()).map(|at| {
-            let state = found.list(at)?;
-            Some((state.unsigned(0)?, (state.integer(1)?, state.unsigned(2)?)))
-        });
-        let mut outcomes = Vec::new();
-        for at in (3..answer.len()).step_by(3) {
-            let [count, kind, us] = [at, at + 1, at + 2].map(|at| answer.unsigned(at));
-            let (count, kind) = (count?, kind?);
-            let wait = Wait { us: us?, at_least: kind % 2 == 0 };
-            let outcome = match kind % 10 {
-                0 => Outcome::Granted,
-                1 | 2 => Outcome::RefusedBy(u8::try_from(kind / 10).ok()?, wait),
-                3 | 4 => Outcome::Waiting(wait),
-                5 => Outcome::ExceedsRate,
-                _ => return None,
-            };
-            push_outcome(&mut outcomes, count, outcome);
-        }
-        Some(self.reply(answer.integer(1)?, outcomes, states.collect::<Option<_>>()?))
+        let (now, limits, outcomes) = read_decision(answer)?;
+        (limits.len() == self.0.len()).then(|| self.reply(now, outcomes, limits))
     }
 
     fn other_keys(&self) -> impl Iterator<Item = &Keys> {
@@ -122,18 +79,18 @@ impl StoreCall for PolicyAllCall {
 }
 
 impl PolicyAllCall {
-    /// The reply at this time in microseconds; `states`: the permits left of each limiter, and its mark.
+    /// The reply at this time in microseconds.
     fn reply(
         &self,
         now: i64,
         outcomes: Vec<OutcomeGroup>,
-        states: Vec<(u64, Mark)>,
+        limits: Vec<LimitAfter>,
     ) -> AcquireAllReply {
-        let limits = self.0.iter().zip(states).map(|((_, call), (left, mark))| LimitReply {
+        let limits = self.0.iter().zip(limits).map(|((_, call), limit)| LimitReply {
             rate: call.policy.rate(),
-            left: left.min(MAX_EXACT) as i64,
+            left: limit.left.min(MAX_EXACT) as i64,
             repaired: 0,
-            mark: Some(mark),
+            mark: Some(limit.mark),
         });
         AcquireAllReply { now: now / 1000, outcomes, limits: limits.collect() }
     }

@@ -85,6 +85,7 @@ impl<'a> ServerAnswer<'a> {
     pub(super) fn refused(self) -> Result<(), Error> {
         match self.integer(0) {
             Some(0..) => Ok(()),
+            None if self.bytes(0).is_some() => Ok(()),
             Some(status) => Err(refusal_of(status, self)),
             None => Err(self.unexpected()),
         }

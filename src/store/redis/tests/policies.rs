@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::{Limited, Server, store};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::policy::frame::{self, State};
 use crate::policy::tests::T0;
-use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy};
+use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy, packed};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
@@ -123,7 +124,9 @@ impl World {
 
     /// The hash on the server.
     fn server_hash(&self) -> Hash {
-        redis::cmd("HGETALL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap()
+        let fields: BTreeMap<String, Vec<u8>> =
+            redis::cmd("HGETALL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap();
+        fields.into_iter().map(|(name, bytes)| (name, packed::text(&bytes))).collect()
     }
 
     /// The hash without the records of lanes; with them it is the same in both stores, and lives as long.
@@ -144,6 +147,32 @@ impl World {
         assert!(left == ttl_ms || left.zip(ttl_ms).is_some_and(is_close), "{left:?} {ttl_ms:?}");
         server.into_iter().filter(|(name, _)| !name.starts_with('@')).collect()
     }
+}
+
+/// The numbers of the state in a hash by the reference's names, a rolling window's counts being one text.
+fn numbers_of(policy: &Policy, hash: &Hash) -> Hash {
+    let rules = policy.rules().unwrap();
+    let text = hash.get("s").expect("there is a state");
+    let (.., state) = frame::stored(text, rules).expect("it is readable");
+    let Some(State { x, y, z, older }) = state else { return Hash::new() };
+    let names = match policy.0 {
+        Kind::Bucket(_) | Kind::Rgcra(_) => ["u", "t", "f"],
+        Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => ["e", "n", ""],
+        Kind::Sliding(_) => ["s", "a", "n"],
+        Kind::Rolling(_) => ["i", "w", ""],
+        Kind::Interval(_) => ["u", "n", "l"],
+        Kind::Queue(_) => ["t", "f", "l"],
+        Kind::Foreign(_) => unreachable!(),
+    };
+    let mut numbers = [x.to_string(), y.to_string(), z.to_string()];
+    if rules.older() > 0 {
+        let newest = y - older.iter().sum::<u64>();
+        let counts = [newest].into_iter().chain(older).collect::<Vec<_>>();
+        let used = counts.iter().rposition(|count| *count != 0).map_or(0, |last| last + 1);
+        numbers[1] = counts[..used].iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    }
+    let named = names.map(str::to_owned).into_iter().zip(numbers);
+    named.filter(|(name, _)| !name.is_empty()).collect()
 }
 
 /// A store whose keys do not end.

@@ -165,7 +165,7 @@ pub(super) fn replace(world: &World, fields: Hash) {
     let ttl_ms = world.memory.snapshot().get(key).and_then(|key| key.ttl_ms);
     redis::cmd("DEL").arg(key).exec(&mut raw).unwrap();
     for (name, text) in &fields {
-        redis::cmd("HSET").arg(key).arg(name).arg(text).exec(&mut raw).unwrap();
+        redis::cmd("HSET").arg(key).arg(name).arg(packed::bytes(text)).exec(&mut raw).unwrap();
     }
     if let Some(ttl_ms) = ttl_ms {
         redis::cmd("PEXPIRE").arg(key).arg(ttl_ms).exec(&mut raw).unwrap();

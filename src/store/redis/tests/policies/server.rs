@@ -95,6 +95,47 @@ fn records_of_silent_lanes_are_removed() {
     assert_eq!(call("last".into(), T0 + 60_000_100), 33, "once a minute");
 }
 
+/// Of calls that follow each other closely, few prolong the life of the key: it lives for 70 s then, and never for less
+/// than 60 s after a grant.
+#[test]
+fn a_key_is_prolonged_when_its_end_is_near() {
+    let world = World::new();
+    let (clock, time) = Clock::manual(T0 / 1000);
+    let memory = MemoryStore::with_clock(clock);
+    let policy = Policy::bucket(1000, 1, Duration::from_millis(1)).unwrap();
+    let mut number = 0;
+    let mut call = || {
+        number += 1;
+        let name = "aaaaaaaaaaaaaaaa".into();
+        let lane = LaneCall { name, number, abandon: None, max_age_us: None };
+        let groups = vec![request(1)];
+        PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups }
+    };
+    let left = || {
+        let left = redis::cmd("PTTL").arg(&*world.keys.hash).query(&mut world.server.raw());
+        left.unwrap_or(0_i64)
+    };
+    world.on_server(&call()).unwrap();
+    assert!((65_000..=70_000).contains(&left()), "{}", left());
+    // A usual grant does not look at what the key really has left.
+    let shorten = |ms: u64| {
+        let key = &*world.keys.hash;
+        redis::cmd("PEXPIRE").arg(key).arg(ms).exec(&mut world.server.raw()).unwrap();
+    };
+    shorten(40_000);
+    world.on_server(&call()).unwrap();
+    assert!(left() <= 40_000, "{}", left());
+
+    let left = || memory.snapshot()[&*world.keys.hash].ttl_ms.unwrap();
+    memory.run(&world.keys, &call()).unwrap();
+    assert_eq!(left(), 70_000);
+    for (later_ms, expected) in [(10_000, 60_000), (1, 70_000), (9_999, 60_001), (2, 70_000)] {
+        time.advance(later_ms);
+        memory.run(&world.keys, &call()).unwrap();
+        assert_eq!(left(), expected);
+    }
+}
+
 #[test]
 fn a_bucket_with_a_lane_takes_200_bytes() {
     let mut world = World::new();

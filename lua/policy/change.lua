@@ -1,0 +1,50 @@
+-- Looks for the call, gives back what the lane has abandoned, and puts the call's parameters in force.
+local is_change = action == 'keep' or action == 'scale' or action == 'reset'
+local has_changed, gave, is_replay = false, false, false
+if record then
+  abandon, max_age = tonumber(abandon), tonumber(max_age)
+  is_replay = last == number and not (max_age and now - at > max_age)
+  if last > number then
+    return {-11}
+  elseif is_replay and action == 'give' then
+    return {0, total}
+  elseif not is_replay and total > 0 and (last == number or abandon and last >= abandon) then
+    give(given, given_f, total)
+    gave = true
+    roll()
+  end
+end
+if not is_replay and (action == 'reset' or stored and stored ~= wanted) then
+  -- Permits used, under the new parameters: as many, or as large a part of the limit, rounded up. In two steps of
+  -- 16 bits, so that no product reaches 2^53.
+  local old = limit
+  local function scaled(used)
+    used = min(used, 4294967295)
+    if action ~= 'scale' then
+      return used
+    end
+    local high = floor(used / 65536) * limit
+    local low = high % old * 65536 + used % 65536 * limit
+    return min(floor(high / old) * 65536 + ceil(low / old), 4294967295)
+  end
+  local function switch()
+    configure(wanted)
+    if not is_valid then
+      failure = failure or {-8, 0, 'c=' .. wanted}
+    end
+    return scaled
+  end
+  has_changed = true
+  if was_used and action ~= 'reset' and is_stored ~= 'config' then
+    change(switch)
+    roll()
+  else
+    -- Under a new configuration of RGcra nothing counts as used, as there.
+    switch()
+    x, was_used = nil, nil
+    roll()
+  end
+end
+if failure then
+  return failure
+end

@@ -1,0 +1,27 @@
+-- Reads the limiter.
+local read = call('HMGET', KEYS[1], 'c', 's', lane)
+local stored, record = read[1], read[3]
+local deadline, kept, lanes_key = 0, HORIZON, KEYS[1]
+state = read[2]
+if is_stored == '1' and not stored then
+  return {-9}
+end
+do
+  local text = stored or wanted
+--> parameters
+end
+if not is_valid or limit < 1 or
+    stored and stored ~= wanted and string.sub(stored, 1, 2) ~= string.sub(wanted, 1, 2) then
+  failure = {-8, 0, 'c=' .. (stored or wanted)}
+elseif state and not stored then
+  failure = {-8, 0, 'c'}
+elseif state and #state == size then
+  deadline, kept, x, y, z = numbers(layout, state)
+elseif state and #state == 12 then
+  deadline, kept = numbers('<I6I6', state)
+elseif state then
+  failure = {-8, 0, 's=' .. state}
+end
+if is_stored == '1' then
+  wanted = stored
+end
