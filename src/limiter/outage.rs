@@ -111,7 +111,7 @@ impl RateLimiter {
     ) -> Option<Result<Decision, Error>> {
         let engine = self.engine();
         let rate = engine.rate().or(self.rate);
-        let fraction = match policy {
+        let decider = match policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
                 outage.count(&engine.core, |report| report.granted += request.permits);
@@ -119,15 +119,15 @@ impl RateLimiter {
                 let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
-            OnOutage::Deny => return Some(self.deny(request, outage, rate, error)),
-            OnOutage::Local(fraction) => fraction,
+            OnOutage::Deny => StandIn::Denies,
+            OnOutage::Local(fraction) => match rate {
+                None => return Some(Err(error)),
+                Some(rate) => outage.stand_in(engine, fraction, rate, self.rate),
+            },
         };
-        let (stand_in, own_rate) = match outage.stand_in(engine, fraction, self.rate) {
-            StandIn::NoRate => return Some(Err(error)),
+        let (stand_in, own_rate) = match decider {
             StandIn::Closed => return None,
-            StandIn::Denies(rate) => {
-                return Some(self.deny(request, outage, Some(rate), error));
-            }
+            StandIn::Denies => return Some(self.deny(request, outage, rate, error)),
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.
