@@ -105,7 +105,7 @@ impl Asked<'_> {
     async fn answer(&self, error: Error) -> Option<Result<Decision, Error>> {
         let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
         let rate = engine.rate().or(self.limiter.rate);
-        let stand_in = match self.policy {
+        let decider = match self.policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
                 let permits = self.request.permits;
@@ -113,13 +113,15 @@ impl Asked<'_> {
                 let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
-            OnOutage::Deny => return Some(self.deny(rate, error)),
-            OnOutage::Local(fraction) => self.outage.stand_in(engine, fraction, self.limiter.rate),
+            OnOutage::Deny => StandIn::Denies,
+            OnOutage::Local(fraction) => match rate {
+                None => return Some(Err(error)),
+                Some(rate) => self.outage.stand_in(engine, fraction, rate, self.limiter.rate),
+            },
         };
-        let (stand_in, own_rate) = match stand_in {
-            StandIn::NoRate => return Some(Err(error)),
+        let (stand_in, own_rate) = match decider {
             StandIn::Closed => return None,
-            StandIn::Denies(rate) => return Some(self.deny(Some(rate), error)),
+            StandIn::Denies => return Some(self.deny(rate, error)),
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.

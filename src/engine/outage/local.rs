@@ -43,8 +43,7 @@ pub(super) struct Local {
 pub(crate) enum StandIn {
     Limiter(Arc<Engine>, Rate),
     /// None of the permits is this client's, or the maximum number of limiters already have a stand-in.
-    Denies(Rate),
-    NoRate,
+    Denies,
     /// The client has closed.
     Closed,
 }
@@ -58,15 +57,15 @@ enum ReturnStep {
 }
 
 impl Outage {
-    /// The limiter that decides in place of the server's. `create` is the rate of the caller's handle.
+    /// The limiter that decides in place of the server's, with a fraction of this rate. `create` is the rate
+    /// of the caller's handle.
     pub(crate) fn stand_in(
         &self,
         engine: &Arc<Engine>,
         fraction: Fraction,
+        rate: Rate,
         create: Option<Rate>,
     ) -> StandIn {
-        let rate = engine.knowledge().rate;
-        let Some(rate) = rate.or(create) else { return StandIn::NoRate };
         let outages = &engine.core.outages;
         let store = outages.local_store(&engine.core);
         let permits = fraction.of_rate(rate);
@@ -85,7 +84,7 @@ impl Outage {
             if is_first {
                 engine.observer.event(&Event::PartIsNothing { rate });
             }
-            return StandIn::Denies(rate);
+            return StandIn::Denies;
         }
         // Callers with a headroom leave it here too.
         let of_class = |stand_in: &Arc<Engine>| match engine.classes.headroom {
@@ -101,7 +100,7 @@ impl Outage {
                 let most = MOST_STAND_INS;
                 engine.observer.event(&Event::TooManyWithoutServer { most });
             }
-            return StandIn::Denies(rate);
+            return StandIn::Denies;
         }
         // Permits granted by the server still count, as far as they are known.
         let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
