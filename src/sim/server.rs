@@ -71,7 +71,7 @@ impl Effect {
     pub(super) fn of<C: StoreCall>() -> Self {
         match name_of::<C>() {
             "ReleaseCall" | "ExpireCall" | "ClearExpireCall" | "SetPermitsCall" => Effect::Once,
-            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "DeleteCall" | "RenameCall" => {
+            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "KeysCall" | "RenameCall" => {
                 Effect::Resets
             }
             _ => Effect::Idempotent,

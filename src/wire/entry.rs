@@ -3,8 +3,6 @@
 //! A member is one byte *L*, *L* random bytes, and the permits as an unsigned 32-bit little-endian integer.
 //! *L* is 16 since Redisson 3.21.0 and was 8 before; we read both and write 16.
 
-use byteorder::{ByteOrder, LittleEndian};
-
 use crate::rt;
 
 /// The length, in bytes, of the ids that this crate writes.
@@ -76,19 +74,21 @@ impl EntryId {
         id[..3].copy_from_slice(&MARK);
         id[3] = weight.max(1);
         id[4..8].copy_from_slice(&client.0);
-        let random = rt::random() & !DEBT & !RESERVED;
-        LittleEndian::write_u64(&mut id[8..], random);
-        EntryId(id)
+        EntryId(id).ending(rt::random().to_le_bytes())
     }
 
     /// The id of what is acquired for this key, the same for all clients: the mark, a weight of 1, the tag `once`,
     /// and the first 62 bits of the key's SHA-1.
     pub(crate) fn of_key(key: &[u8]) -> Self {
         let digest = sha1_smol::Sha1::from(key).digest().bytes();
-        let mut id = EntryId::random(OF_KEYS, 1);
-        let hash = LittleEndian::read_u64(&digest[..8]) & !DEBT & !RESERVED;
-        LittleEndian::write_u64(&mut id.0[8..], hash);
-        id
+        EntryId::random(OF_KEYS, 1).ending(std::array::from_fn(|at| digest[at]))
+    }
+
+    /// The id with this end, less the two bits for debts and reservations.
+    fn ending(mut self, end: [u8; 8]) -> Self {
+        self.0[8..].copy_from_slice(&end);
+        self.0[ID_LEN - 1] &= !(DEBT | RESERVED);
+        self
     }
 
     /// Whether it is the id of a key.
@@ -141,20 +141,20 @@ impl EntryId {
     /// The last two bytes as one little-endian number, combined with `mask`.
     fn with_tail_xor(mut self, mask: u16) -> EntryId {
         let tail = tail(&self.0) ^ mask;
-        LittleEndian::write_u16(&mut self.0[ID_LEN - 2..], tail);
+        self.0[ID_LEN - 2..].copy_from_slice(&tail.to_le_bytes());
         self
     }
 }
 
-/// The bit in an id's last eight bytes that only debts have.
-const DEBT: u64 = 1 << 63;
+/// The bit in an id's last byte that only debts have.
+const DEBT: u8 = 1 << 7;
 
-/// The bit in an id's last eight bytes that only reservations have.
-const RESERVED: u64 = 1 << 62;
+/// The bit in an id's last byte that only reservations have.
+const RESERVED: u8 = 1 << 6;
 
 /// Whether an entry with this id is a reservation: permits held for a call that has yet to take them.
 pub(crate) fn is_reserved(id: &[u8]) -> bool {
-    matches!(holder(id), Holder::Client(..)) && LittleEndian::read_u64(&id[8..]) & RESERVED != 0
+    matches!(holder(id), Holder::Client(..)) && id[ID_LEN - 1] & RESERVED != 0
 }
 
 /// The holder of the permits of an entry with this id.
@@ -162,14 +162,14 @@ pub(crate) fn holder(id: &[u8]) -> Holder {
     if id.len() != ID_LEN || id[..3] != MARK {
         return Holder::Redisson;
     }
-    if LittleEndian::read_u64(&id[8..]) & DEBT != 0 {
+    if id[ID_LEN - 1] & DEBT != 0 {
         return Holder::Debt;
     }
     Holder::Client(ClientTag([id[4], id[5], id[6], id[7]]), id[3].max(1))
 }
 
 fn tail(id: &[u8]) -> u16 {
-    LittleEndian::read_u16(&id[ID_LEN - 2..])
+    u16::from_le_bytes([id[ID_LEN - 2], id[ID_LEN - 1]])
 }
 
 /// Packs an entry: 21 bytes.
@@ -183,10 +183,9 @@ pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
 
 /// Decodes a member. Each older format is recognised by its length.
 pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
-    match member.split_first() {
-        Some((&len, rest)) if matches!(len, 8 | 16) && rest.len() == usize::from(len) + 4 => {
-            let (id, permits) = rest.split_at(usize::from(len));
-            Member::Entry { id, permits: u64::from(LittleEndian::read_u32(permits)) }
+    match member.split_first().and_then(|(len, rest)| Some((*len, rest.split_last_chunk()?))) {
+        Some((len @ (8 | 16), (id, permits))) if id.len() == usize::from(len) => {
+            Member::Entry { id, permits: u32::from_le_bytes(*permits).into() }
         }
         _ if member.len() == 20 => Member::Redisson3_16,
         _ if member.len() == 8 => Member::Redisson3_13,

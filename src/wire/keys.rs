@@ -63,7 +63,6 @@ impl Keys {
 
     /// The keys of the other limiter with the same values and logs: `{api}` for `api`, and `api` for `{api}`.
     /// Only the hashes differ.
-    #[cfg(any(feature = "admin", test))]
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
         let other = match name.contains('{') {
@@ -80,7 +79,7 @@ impl Keys {
     }
 
     /// The hash, and the value and the log of this mode.
-    pub(crate) fn of_mode(&self, mode: Mode) -> [&str; 3] {
+    pub(crate) fn of_mode(&self, mode: Mode) -> [&Arc<str>; 3] {
         match mode {
             Mode::Overall => [&self.hash, &self.value, &self.permits],
             Mode::PerClient => [&self.hash, &self.client_value, &self.client_permits],

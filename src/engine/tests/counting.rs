@@ -233,7 +233,7 @@ impl CountingStore {
         .boxed()
     }
 
-    fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireAllReply> {
+    fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireReply> {
         self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         let reply = self.away().map_or_else(|| self.store.run(keys, call), Err);
         let ledger = self.ledger.clone();

@@ -43,9 +43,9 @@ static POLICY_ALL: LazyLock<Script> = LazyLock::new(|| {
 pub(crate) struct PolicyAllCall(pub(crate) Vec<(Keys, PolicyCall)>);
 
 impl StoreCall for PolicyAllCall {
-    type Reply = AcquireAllReply;
+    type Reply = AcquireReply;
 
-    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireAllReply, Error> {
+    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
         // Read.
         let opened = self.0.iter().map(|(keys, call)| {
             call.open(space, keys).map_err(|error| error.in_limiter(&keys.hash))
@@ -93,7 +93,7 @@ impl StoreCall for PolicyAllCall {
         Some(PolicyAllCall(calls))
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let found = answer.list(2).filter(|found| found.len() == self.0.len())?;
         let states = (0..found.len()).map(|at| {
             let state = found.list(at)?;
@@ -115,10 +115,6 @@ impl StoreCall for PolicyAllCall {
         }
         Some(self.reply(answer.integer(1)?, outcomes, states.collect::<Option<_>>()?))
     }
-
-    fn other_keys(&self) -> impl Iterator<Item = &Keys> {
-        self.0.iter().map(|(keys, _)| keys)
-    }
 }
 
 impl PolicyAllCall {
@@ -128,13 +124,13 @@ impl PolicyAllCall {
         now: i64,
         outcomes: Vec<OutcomeGroup>,
         states: Vec<(u64, Mark)>,
-    ) -> AcquireAllReply {
+    ) -> AcquireReply {
         let limits = self.0.iter().zip(states).map(|((_, call), (left, mark))| LimitReply {
             rate: call.policy.rate(),
             left: left.min(MAX_EXACT) as i64,
             repaired: 0,
             mark: Some(mark),
         });
-        AcquireAllReply { now: now / 1000, outcomes, limits: limits.collect() }
+        AcquireReply::of_group(now / 1000, outcomes, limits.collect())
     }
 }

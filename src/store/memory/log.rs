@@ -10,6 +10,15 @@ use crate::wire::entry::{EntryId, ID_LEN, Member, unpack};
 
 type Bytes = Box<[u8]>;
 
+/// The log where there is none.
+pub(crate) static EMPTY: Log = Log {
+    by_score: BTreeSet::new(),
+    by_member: BTreeMap::new(),
+    sum: 0,
+    foreign: 0,
+    was_empty: false,
+};
+
 /// The permits in the log, and the scores of its members. Scores are whole milliseconds: no release writes
 /// anything else.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use redis::{RedisConnectionInfo, Value};
+use redis::RedisConnectionInfo;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Execution, Operation};
@@ -14,7 +14,8 @@ use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::{Address, Endpoint};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::telling;
-use crate::store::redis::{reply, role};
+use crate::store::redis::reply::{self, ServerAnswer};
+use crate::store::redis::role;
 
 /// How long the other sentinels may take to answer while no server is named by most of them. A sentinel that
 /// was cut off from the others still names the old master, and it may be the nearest.
@@ -139,14 +140,9 @@ impl Sentinels {
     }
 
     /// The master's address as a sentinel has announced it; `None` if it does not know the name.
-    pub(super) fn address_in(&self, answer: &Value) -> Option<Address> {
-        let Value::Array(parts) = answer else { return None };
-        let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
-            return None;
-        };
-        let host = std::str::from_utf8(host).ok()?.into();
-        let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-        Some(Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() })
+    pub(super) fn address_in(&self, answer: ServerAnswer<'_>) -> Option<Address> {
+        let host = std::str::from_utf8(answer.bytes(0)?).ok()?.into();
+        Some(Address::Tcp { host, port: answer.parsed(1)?, tls: self.endpoints[0].uses_tls() })
     }
 }
 
@@ -257,7 +253,9 @@ async fn ask_one(
         let answer = open.connection.clone().send_packed_command(&question).await;
         let answer = reply::accepted(answer.map_err(reply::not_sent)?)?;
         *connection = Some(open);
-        Ok(sentinels.address_in(&answer).map(|announced| credentials.reachable(announced)))
+        Ok(sentinels
+            .address_in(ServerAnswer::of(&answer))
+            .map(|announced| credentials.reachable(announced)))
     };
     asked.await.map_err(|error: Error| {
         let error = error.with_execution(Execution::NotExecuted);

@@ -107,8 +107,8 @@ impl World {
         self.clock.now()
     }
 
-    fn in_force(&self) -> SeenRate {
-        Rate::from_wire(self.mode, self.rate, I as u64, 0).into()
+    fn in_force(&self) -> Rate {
+        Rate::from_wire(self.mode, self.rate, I as u64, 0)
     }
 
     fn budget(&self, by: usize) -> usize {

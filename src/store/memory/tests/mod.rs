@@ -22,6 +22,7 @@ mod lifetime;
 mod listen;
 mod program;
 mod rates;
+mod raw;
 mod redisson;
 mod reserve;
 mod share;
@@ -35,7 +36,7 @@ struct Client {
     store: MemoryStore,
     clock: ManualClock,
     keys: Keys,
-    seen: Option<SeenRate>,
+    seen: Option<Rate>,
     ids: u8,
     calls: u32,
 }
@@ -45,8 +46,8 @@ fn said(error: &Error) -> (ErrorKind, String) {
     (error.kind(), error.detail().unwrap_or_default().to_owned())
 }
 
-fn seen(permits: u64) -> SeenRate {
-    rate(permits).into()
+fn seen(permits: u64) -> Rate {
+    rate(permits)
 }
 
 fn rate(permits: u64) -> Rate {
@@ -163,7 +164,7 @@ impl Client {
         let now_at = Now::At(self.clock.now());
         let call = SetRateCall { now: now_at, rate, only_existing: false, state };
         assert!(self.store.run(&self.keys, &call).unwrap());
-        self.seen = Some(rate.into());
+        self.seen = Some(rate);
     }
 
     fn value(&self) -> Option<i64> {

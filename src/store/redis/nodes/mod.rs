@@ -36,7 +36,7 @@ pub(super) mod slot;
 
 use map::SlotMap;
 use redirect::Redirect;
-use refresh::Refreshes;
+use refresh::Refresh;
 use slot::slot_of;
 
 /// The most redirections that a call follows. More than two in a row mean that the nodes disagree, and need
@@ -48,7 +48,8 @@ pub(crate) struct Nodes {
     settings: Cluster,
     credentials: Arc<Credentials>,
     state: Mutex<KnownNodes>,
-    refreshes: Refreshes,
+    /// The readings of the map, by runtime.
+    refreshes: Mutex<HashMap<RuntimeId, Refresh>>,
 }
 
 #[derive(Default)]
@@ -81,7 +82,7 @@ impl Nodes {
             settings,
             credentials: Arc::new(credentials),
             state: Mutex::default(),
-            refreshes: Refreshes::default(),
+            refreshes: Mutex::default(),
         }
     }
 
@@ -234,7 +235,8 @@ impl Nodes {
 
     /// Forgets the connections of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
-        self.refreshes.runtime_ended(runtime);
+        // Dropped after the lock is released.
+        let _ended = lock(&self.refreshes).remove(&runtime);
         let nodes: Vec<_> = lock(&self.state).by_address.values().cloned().collect();
         for node in nodes {
             node.runtime_ended(runtime);
