@@ -3,7 +3,7 @@
 //!
 //! The rule is in `store/memory/acquire_all.rs`, the twin of `lua/acquire_all.lua`.
 
-use super::acquire::{entry_of, pack_groups, read_outcome, request_count, total_permits};
+use super::acquire::{entry_of, read_outcome};
 use super::*;
 use crate::policy::Mark;
 use crate::rate::exact;

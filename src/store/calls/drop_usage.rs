@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::rate::Mode;
-use crate::store::memory::config::{Limiter, config};
+use crate::store::memory::config::{StoredLimiter, config};
 use crate::wire::mode_text;
 
 script!(DROP_USAGE, AtReceiver, of a limiter: "part/stored_rate", "drop_usage");
@@ -20,7 +20,7 @@ impl StoreCall for DropUsageCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
         let rate = config(space, keys)?;
         if let Some(rate) = rate.filter(|rate| rate.mode() == self.0) {
-            let limiter = Limiter::of(keys, &rate);
+            let limiter = StoredLimiter::of(keys, &rate);
             space.remove(limiter.value);
             space.remove(limiter.log);
         }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::grant::give_back;
 use crate::wire::entry::{EntryId, pack};
 
@@ -37,7 +37,7 @@ impl StoreCall for RefundCall {
         if space.hash(&keys.hash)?.is_none() {
             return Ok(RefundReply { credited: 0, left: 0 });
         }
-        let limiter = Limiter::read(space, keys, None)?;
+        let limiter = StoredLimiter::read(space, keys, None)?;
         let value = limiter.read_value(space)?;
         let log = space.log_or_empty(limiter.log)?;
         let mut parts = log.of_id(self.id);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::store::limits::MOST_AHEAD_MS;
-use crate::store::memory::config::{Limiter, ReadLimiter, read_all};
+use crate::store::memory::config::{ReadLimiter, StoredLimiter, read_all};
 use crate::store::memory::grant::write_entries;
 use crate::store::memory::heal::{Healed, heal};
 use crate::store::memory::log::Log;
@@ -143,7 +143,7 @@ impl StoreCall for RepairCall {
 }
 
 /// The number of keys that live forever although the limiter does not.
-fn endless_keys(space: &Keyspace, limiter: &Limiter<'_>) -> u64 {
+fn endless_keys(space: &Keyspace, limiter: &StoredLimiter<'_>) -> u64 {
     let ends = space.expires_at(limiter.hash).is_some_and(|at| at > space.now());
     let is_endless = |key: &&Arc<str>| {
         (limiter.keep_alive > 0 || ends) && space.has(key) && space.expires_at(key).is_none()

@@ -5,7 +5,7 @@
 use super::*;
 use crate::rate::Mode;
 use crate::store::limits::FAR_TTL_MS;
-use crate::store::memory::config::{Limiter, texts};
+use crate::store::memory::config::{StoredLimiter, texts};
 use crate::store::memory::keyspace::Fields;
 use crate::store::memory::live_log::LiveLog;
 use crate::wire::{KEEP_ALIVE, TYPE, mode_text};
@@ -41,7 +41,7 @@ impl StoreCall for SetRateCall {
             return Ok(false);
         }
         let rate = &self.rate;
-        let limiter = Limiter::of(keys, rate);
+        let limiter = StoredLimiter::of(keys, rate);
         let kind = mode_text(rate.mode());
         let other_mode =
             old.and_then(|fields| fields.get(TYPE)).is_some_and(|old_kind| old_kind != kind);
@@ -106,7 +106,7 @@ impl StoreCall for SetRateCall {
 
 /// Removes the time to live that the keep-alive had set. In PER_CLIENT other clients' keys are out of reach,
 /// and would end before the hash: they get a far time to live from their own clients.
-fn end_keep_alive(space: &mut Keyspace, limiter: &Limiter<'_>) {
+fn end_keep_alive(space: &mut Keyspace, limiter: &StoredLimiter<'_>) {
     for key in [limiter.hash, limiter.value, limiter.log] {
         match limiter.mode {
             Mode::Overall => space.persist(key),

@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::rate::{MAX_EXACT, exact};
 use crate::store::limits::DROP_LIMIT;
 use crate::store::memory::attempt::find_own;
-use crate::store::memory::config::{Limiter, create};
+use crate::store::memory::config::{StoredLimiter, create};
 use crate::store::memory::decide::{Budget, decide};
 use crate::store::memory::grant::{give_back, write_entries};
-use crate::store::memory::heal::{audit_limit, heal};
+use crate::store::memory::heal::{Healed, audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, LogChanges};
 use crate::store::memory::log::{Log, Part};
@@ -35,7 +35,7 @@ pub(crate) fn acquire(
         return Ok(reply);
     }
     // Read the limiter, and as much of the log as the decision needs.
-    let limiter = Limiter::read(space, keys, call.create.as_ref())?;
+    let limiter = StoredLimiter::read(space, keys, call.create.as_ref())?;
     let before = limiter.read_value(space)?;
     let call = Attempt::new(call, limiter, space.time(call.now));
     let (reply, changes) = call.decide(space.log_or_empty(limiter.log)?, before)?;
@@ -48,11 +48,20 @@ pub(crate) fn acquire(
 /// A call at its time.
 pub(super) struct Attempt<'a> {
     call: &'a AcquireCall,
-    limiter: Limiter<'a>,
+    limiter: StoredLimiter<'a>,
     pub(super) t: i64,
     pub(super) date: i64,
     /// The permits that must be left after each grant.
     headroom: i64,
+}
+
+/// A limiter as it is before the requests.
+pub(super) struct Opened<'s> {
+    pub(super) live: LiveLog<'s>,
+    pub(super) value: Value,
+    pub(super) healed: Healed,
+    /// The permits in the call's own entries.
+    pub(super) own_permits: i64,
 }
 
 /// The writes of an acquire, in this order.
@@ -69,7 +78,7 @@ pub(super) struct Changes {
 
 impl<'a> Attempt<'a> {
     /// The attempt at the time `t`, but not before what an earlier one has seen of the server's clock.
-    pub(super) fn new(call: &'a AcquireCall, limiter: Limiter<'a>, t: i64) -> Self {
+    pub(super) fn new(call: &'a AcquireCall, limiter: StoredLimiter<'a>, t: i64) -> Self {
         let t = match call.earlier {
             Earlier::Since(since) | Earlier::Reserved { since, .. } => {
                 t.max(since.saturating_add(1))
@@ -121,23 +130,12 @@ impl<'a> Attempt<'a> {
         // Permits granted before are granted again and dated now, and no others. Permits reserved before are
         // free again and the request is decided anew: they may not be there at their date, if the rate was
         // lowered or an attempt of another call has moved an entry.
-        let own_permits: i64 = own.iter().map(|part| part.permits).sum();
         let is_repeat = !own.is_empty() && !call.reserve;
-        let reserved = if is_repeat { 0 } else { own_permits };
-        let known = before.map(|v| v + reserved);
-        let audit_limit = audit_limit(call.seen, call.audit_limit);
         // The holders of permits can be told only by ids of this crate.
         let terms = call.share.as_ref().filter(|_| call.id.client().is_some());
-        let takes_any = audit_limit == 0 && terms.is_none() && !is_another(call.seen, limiter);
-        let enough = |credit| {
-            takes_any && known.is_some_and(|v| demand + headroom <= v.saturating_add(credit))
-        };
-        let mut live = LiveLog::read(log, limiter.cutoff(*t), (own, is_repeat), enough, DROP_LIMIT);
-        live.look_at_oldest()?;
-
-        let mut value = settle(limiter, call.seen, known, &live)?;
-        let refuses = demand > value.v - headroom;
-        let healed = heal(limiter, &mut value, &mut live, refuses, audit_limit)?;
+        let Opened { live, value, healed, own_permits } =
+            self.open(log, (own, is_repeat), before, demand, terms.is_none())?;
+        let reserved = if is_repeat { 0 } else { own_permits };
         let free = value.v - headroom;
         let (free, beyond) = if is_repeat { (own_permits, free) } else { (free, 0) };
         let scan = WaitScan { live: &live, t: *t, limiter: *limiter, debt: healed.debt };
@@ -173,6 +171,34 @@ impl<'a> Attempt<'a> {
         };
         let (log, debt) = (live.into_changes(), healed.debt);
         Ok((reply, Some(Changes { gives_back, log, debt, granted, reserved: reservation, value })))
+    }
+
+    /// Reads as much of the log as the decision needs, and fits the value to it. The permits of the call's `own` entries
+    /// are free again unless it keeps them. If it `takes_any`, expired entries are read until there are enough permits
+    /// for the demand.
+    pub(super) fn open<'s>(
+        &self,
+        log: &'s Log,
+        (own, keeps_own): (Vec<Part>, bool),
+        before: Option<i64>,
+        demand: i64,
+        takes_any: bool,
+    ) -> Result<Opened<'s>, Error> {
+        let Attempt { call, limiter, headroom, .. } = self;
+        let own_permits = own.iter().map(|part| part.permits).sum();
+        let known = before.map(|v| if keeps_own { v } else { v + own_permits });
+        let audit_limit = audit_limit(call.seen, call.audit_limit);
+        let takes_any = takes_any && audit_limit == 0 && !is_another(call.seen, limiter);
+        let enough = |credit| {
+            takes_any && known.is_some_and(|v| demand + headroom <= v.saturating_add(credit))
+        };
+        let cutoff = limiter.cutoff(self.t);
+        let mut live = LiveLog::read(log, cutoff, (own, keeps_own), enough, DROP_LIMIT);
+        live.look_at_oldest()?;
+        let mut value = settle(limiter, call.seen, known, &live)?;
+        let refuses = demand > value.v - headroom;
+        let healed = heal(limiter, &mut value, &mut live, refuses, audit_limit)?;
+        Ok(Opened { live, value, healed, own_permits })
     }
 
     pub(super) fn write(

@@ -5,30 +5,24 @@
 
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, exact};
-use crate::store::limits::DROP_LIMIT;
-use crate::store::memory::acquire::{Attempt, Changes};
+use crate::store::memory::acquire::{Attempt, Changes, Opened};
 use crate::store::memory::attempt::find_own;
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::decide::{Budget, decide};
-use crate::store::memory::heal::{Healed, audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::live_log::LiveLog;
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::Value;
 use crate::store::memory::wait::WaitScan;
 use crate::store::{AcquireCall, AcquireReply, LimitReply, Outcome, total_permits};
 use crate::wire::keys::Keys;
 
 /// A limiter that the requests take from.
 struct OpenLimiter<'k, 's> {
-    limiter: Limiter<'k>,
+    limiter: StoredLimiter<'k>,
     attempt: Attempt<'k>,
     before: Option<i64>,
-    /// The permits of earlier attempts; or of those that overtook this one, at this date.
-    own_permits: i64,
+    /// The date of the attempt that overtook this one; the own permits are then what it was granted.
     overtaken: Option<i64>,
-    live: LiveLog<'s>,
-    value: Value,
-    healed: Healed,
+    opened: Opened<'s>,
 }
 
 pub(crate) fn acquire_all(
@@ -45,12 +39,13 @@ pub(crate) fn acquire_all(
     // Decide.
     let overtaken = limits.iter().filter_map(|limit| limit.overtaken).min();
     let budgets = limits.iter().zip(calls).map(|(limit, (_, call))| {
-        let OpenLimiter { limiter, live, healed, .. } = limit;
+        let OpenLimiter { limiter, opened: Opened { live, value, healed, own_permits }, .. } =
+            limit;
         let scan = WaitScan { live, t, limiter: *limiter, debt: healed.debt };
         Budget {
             groups: &call.groups,
             most: limiter.rate,
-            free: if overtaken.is_some() { limit.own_permits } else { limit.value.v },
+            free: if overtaken.is_some() { *own_permits } else { value.v },
             beyond: 0,
             granted: 0,
             queued: 0,
@@ -59,7 +54,7 @@ pub(crate) fn acquire_all(
         }
     });
     let mut budgets: Vec<_> = budgets.collect();
-    let is_settled = limits.iter().all(|limit| limit.live.dropped.all);
+    let is_settled = limits.iter().all(|limit| limit.opened.live.dropped.all);
     let outcomes = decide(&mut budgets, None, is_settled, Outcome::RefusedBy)
         .map_err(|(at, error)| error.in_limiter(&calls[at].0.hash))?;
     let is_within = outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
@@ -68,7 +63,7 @@ pub(crate) fn acquire_all(
     let states = limits.iter().zip(&after).map(|(limit, (free, _))| LimitReply {
         rate: limit.limiter.to_rate(),
         left: limit.before.filter(|_| !is_written).unwrap_or(*free),
-        repaired: exact(limit.healed.deficit),
+        repaired: exact(limit.opened.healed.deficit),
         mark: None,
     });
     let now = overtaken.map_or(t, |date| date.min(MAX_EXACT as i64));
@@ -77,13 +72,14 @@ pub(crate) fn acquire_all(
         return Ok(reply);
     }
     let changes = limits.into_iter().zip(after).map(|(limit, (free, granted))| {
+        let Opened { live, value, healed, own_permits } = limit.opened;
         let changes = Changes {
-            gives_back: limit.own_permits,
-            log: limit.live.into_changes(),
-            debt: limit.healed.debt,
+            gives_back: own_permits,
+            log: live.into_changes(),
+            debt: healed.debt,
             granted,
             reserved: None,
-            value: Value { v: free, ..limit.value },
+            value: Value { v: free, ..value },
         };
         (limit.attempt, limit.before, changes)
     });
@@ -101,21 +97,13 @@ fn open<'k, 's>(
     keys: &'k Keys,
     call: &'k AcquireCall,
 ) -> Result<OpenLimiter<'k, 's>, Error> {
-    let limiter = Limiter::read(space, keys, call.create.as_ref())?;
+    let limiter = StoredLimiter::read(space, keys, call.create.as_ref())?;
     let before = limiter.read_value(space)?;
     let log = space.log_or_empty(limiter.log)?;
     let attempt = Attempt::new(call, limiter, space.time(call.now));
     let (own, overtaken) = find_own(log, call, attempt.date);
-    let own_permits: i64 = own.iter().map(|part| part.permits).sum();
-    // What earlier attempts were granted is free again, and all requests are decided anew.
-    let known = before.map(|value| value + own_permits);
-    let cutoff = limiter.cutoff(attempt.t);
-    let mut live = LiveLog::read(log, cutoff, (own, false), |_| false, DROP_LIMIT);
-    live.look_at_oldest()?;
-    let mut value = settle(&limiter, call.seen, known, &live)?;
     let demand = i64::try_from(total_permits(&call.groups)).unwrap_or(i64::MAX);
-    let audit_limit = audit_limit(call.seen, call.audit_limit);
-    let refuses = demand > value.v;
-    let healed = heal(&limiter, &mut value, &mut live, refuses, audit_limit)?;
-    Ok(OpenLimiter { limiter, attempt, before, own_permits, overtaken, live, value, healed })
+    // What earlier attempts were granted is free again, and all requests are decided anew.
+    let opened = attempt.open(log, (own, false), before, demand, false)?;
+    Ok(OpenLimiter { limiter, attempt, before, overtaken, opened })
 }

@@ -18,7 +18,7 @@ use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer, mode_text};
 
 /// A limiter with the rate in force, positive and exact as a Lua number, and the keys of its mode.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limiter<'k> {
+pub(crate) struct StoredLimiter<'k> {
     pub(crate) mode: Mode,
     pub(crate) rate: i64,
     /// In ms.
@@ -32,7 +32,7 @@ pub(crate) struct Limiter<'k> {
 
 /// A limiter as a call finds it that drops all expired entries.
 pub(crate) struct ReadLimiter<'k, 's> {
-    pub(crate) limiter: Limiter<'k>,
+    pub(crate) limiter: StoredLimiter<'k>,
     /// The stored value.
     pub(crate) before: Option<i64>,
     /// The time of the call.
@@ -40,10 +40,10 @@ pub(crate) struct ReadLimiter<'k, 's> {
     pub(crate) live: LiveLog<'s>,
 }
 
-impl<'k> Limiter<'k> {
+impl<'k> StoredLimiter<'k> {
     pub(crate) fn of(keys: &'k Keys, rate: &Rate) -> Self {
         let [hash, value, log] = keys.of_mode(rate.mode());
-        Limiter {
+        StoredLimiter {
             mode: rate.mode(),
             rate: rate.permits() as i64,
             interval: rate.interval_ms() as i64,
@@ -64,7 +64,7 @@ impl<'k> Limiter<'k> {
         if let Some(rate) = create.filter(|_| !fields.contains_key(TYPE)) {
             fill(&mut fields, rate);
         }
-        Ok(Limiter::of(keys, &parse(&fields)?))
+        Ok(StoredLimiter::of(keys, &parse(&fields)?))
     }
 
     pub(crate) fn to_rate(self) -> Rate {
@@ -104,7 +104,7 @@ pub(crate) fn read_all<'k, 's>(
     keys: &'k Keys,
     now: Now,
 ) -> Result<ReadLimiter<'k, 's>, Error> {
-    let limiter = Limiter::read(space, keys, None)?;
+    let limiter = StoredLimiter::read(space, keys, None)?;
     let (before, t) = (limiter.read_value(space)?, space.time(now));
     let live = LiveLog::read_all(space.log_or_empty(limiter.log)?, limiter.cutoff(t));
     Ok(ReadLimiter { limiter, before, t, live })

@@ -2,7 +2,7 @@
 
 use crate::rate::Rate;
 use crate::store::memory::MemoryStore;
-use crate::store::memory::config::{Limiter, create};
+use crate::store::memory::config::{StoredLimiter, create};
 use crate::store::memory::grant::parts;
 use crate::store::memory::keyspace::Keyspace;
 use crate::wire::entry::{EntryId, Holder, Member, holder, pack, unpack};
@@ -15,7 +15,7 @@ impl MemoryStore {
         keys.all().iter().for_each(|key| _ = space.remove(key));
         // Neither call can fail: the keys have just been removed.
         let _ = create(&mut space, keys, rate);
-        let _ = space.with_log(Limiter::of(keys, rate).log, |log| {
+        let _ = space.with_log(StoredLimiter::of(keys, rate).log, |log| {
             let lots = used.iter().flat_map(|(date, permits)| {
                 parts(*permits as i64).map(move |permits| (*date, permits))
             });
@@ -55,7 +55,7 @@ fn live_entries<'a>(
     keys: &Keys,
     now: i64,
 ) -> impl Iterator<Item = (i64, &'a [u8])> + use<'a> {
-    let limiter = Limiter::read(space, keys, None).ok();
+    let limiter = StoredLimiter::read(space, keys, None).ok();
     let log =
         limiter.and_then(|limiter| Some((space.log(limiter.log).ok()??, limiter.cutoff(now))));
     log.into_iter().flat_map(|(log, cutoff)| log.later_than(cutoff))

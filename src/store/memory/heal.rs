@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::limits::MAX_DEBT_PARTS;
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::memory::settle::Value;
 use crate::store::memory::trim::trim;
@@ -30,7 +30,7 @@ pub(crate) struct Healed {
 /// taken out of the log, and out of the value if the log holds less; permits taken beyond the excess become a
 /// debt.
 pub(crate) fn heal(
-    limiter: &Limiter<'_>,
+    limiter: &StoredLimiter<'_>,
     value: &mut Value,
     live: &mut LiveLog<'_>,
     refuses: bool,

@@ -2,10 +2,10 @@
 //!
 //! `lua/part/lifetime.lua` is its twin.
 
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::keyspace::Keyspace;
 
-impl Limiter<'_> {
+impl StoredLimiter<'_> {
     /// The lifetime step of a call: the keep-alive for all three keys, or else the hash's time to
     /// live for the other two.
     pub(crate) fn refresh_lifetime(&self, space: &mut Keyspace) {

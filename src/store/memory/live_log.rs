@@ -47,7 +47,6 @@ pub(crate) struct LiveLog<'a> {
 pub(crate) struct Trimmed {
     pub(crate) score: i64,
     pub(crate) member: Box<[u8]>,
-    pub(crate) taken: i64,
     pub(crate) left: i64,
 }
 
@@ -143,7 +142,7 @@ impl LogChanges {
     pub(crate) fn write(self, log: &mut Log) {
         log.drop_oldest(self.dropped);
         for entry in self.trimmed {
-            log.lower(entry.score, &entry.member, entry.taken);
+            log.lower(entry.score, &entry.member, entry.left);
         }
     }
 }

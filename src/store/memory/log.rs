@@ -123,9 +123,8 @@ impl Log {
             .collect()
     }
 
-    /// Takes `permits` out of an entry, which is rewritten with the rest, or removed.
-    pub(crate) fn lower(&mut self, score: i64, member: &[u8], permits: i64) {
-        let left = self::permits(member).unwrap_or(0) - permits;
+    /// Lowers an entry to this many permits; to none removes it.
+    pub(crate) fn lower(&mut self, score: i64, member: &[u8], left: i64) {
         self.remove(member);
         if left > 0 {
             self.add(score, with_permits(member, left));

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::log::Part;
 use crate::store::{AcquireCall, AcquireReply, Outcome, OutcomeGroup};
@@ -17,7 +17,7 @@ pub(super) fn granted_before(
     keys: &Keys,
     call: &AcquireCall,
 ) -> Result<Option<AcquireReply>, Error> {
-    let Ok(limiter) = Limiter::read(space, keys, None) else { return Ok(None) };
+    let Ok(limiter) = StoredLimiter::read(space, keys, None) else { return Ok(None) };
     let left = limiter.read_value(space)?.unwrap_or(0);
     let now = space.time(call.now);
     let cutoff = limiter.cutoff(now);

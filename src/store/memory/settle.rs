@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 
 /// The value within a call.
@@ -20,14 +20,14 @@ pub(crate) struct Value {
 /// Whether the value must be computed anew, as the hash has other permits or another mode than the client last
 /// saw there. The mode belongs to it: if OVERALL was in force for a while, the PER_CLIENT value left behind fits
 /// the rate before that, even if the number of permits is the same again.
-pub(crate) fn is_another(seen: Option<Rate>, limiter: &Limiter<'_>) -> bool {
+pub(crate) fn is_another(seen: Option<Rate>, limiter: &StoredLimiter<'_>) -> bool {
     let limiter = limiter.to_rate();
     seen.is_some_and(|seen| (seen.mode(), seen.permits()) != (limiter.mode(), limiter.permits()))
 }
 
 /// Phase 1: computes the value by the first rule that applies.
 pub(crate) fn settle(
-    limiter: &Limiter<'_>,
+    limiter: &StoredLimiter<'_>,
     seen: Option<Rate>,
     value: Option<i64>,
     live: &LiveLog<'_>,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::rate::Mode;
 use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::{AcquireCall, Holders, ShareTerms};
 use crate::wire::entry::{Holder, Member, holder, unpack};
@@ -54,7 +54,7 @@ pub(super) fn read_holders(
     live: &LiveLog<'_>,
     call: &AcquireCall,
     terms: &ShareTerms,
-    limiter: &Limiter<'_>,
+    limiter: &StoredLimiter<'_>,
     t: i64,
     free: i64,
 ) -> Option<(Option<Share>, Holders)> {

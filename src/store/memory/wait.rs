@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::store::Wait;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::Limiter;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 
 /// The longest wait: the servers' Lua numbers are not exact above it.
@@ -15,7 +15,7 @@ const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 pub(crate) struct WaitScan<'a> {
     pub(crate) live: &'a LiveLog<'a>,
     pub(crate) t: i64,
-    pub(crate) limiter: Limiter<'a>,
+    pub(crate) limiter: StoredLimiter<'a>,
     /// The debt written by this call.
     pub(crate) debt: i64,
 }

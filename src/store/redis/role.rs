@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::Error;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply::{self, ServerAnswer};
 
@@ -16,9 +16,7 @@ pub(super) const WATCH: Duration = Duration::from_secs(1);
 pub(super) async fn of_master(open: OpenConnection) -> Result<OpenConnection, Error> {
     match is_master(open.connection.clone()).await? {
         true => Ok(open),
-        false => Err(Error::new(ErrorKind::Unavailable, Execution::NotExecuted)
-            .with_detail("it is a replica")
-            .with_server(Some(open.server.clone()))),
+        false => Err(reply::unavailable("it is a replica").with_server(Some(open.server.clone()))),
     }
 }
 

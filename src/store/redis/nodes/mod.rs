@@ -13,7 +13,7 @@ use rand::seq::SliceRandom;
 use redis::Value;
 use tokio::time::Instant;
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::{Error, ErrorKind};
 use crate::observe::Event;
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::channels::Heard;
@@ -22,7 +22,7 @@ use crate::store::redis::cluster::Cluster;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::connection::{Connection, Connections};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::reply;
+use crate::store::redis::reply::{self, unavailable};
 use crate::store::redis::topology::Connector;
 use crate::wire::keys::Keys;
 
@@ -295,11 +295,6 @@ impl KnownNodes {
     fn is_fresh(&self) -> bool {
         self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
     }
-}
-
-/// The error of a cluster that cannot execute calls at present.
-fn unavailable(why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(why)
 }
 
 impl fmt::Debug for Nodes {
