@@ -40,19 +40,6 @@ pub(crate) enum Holder {
     Debt,
 }
 
-/// A decoded member of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Member<'a> {
-    /// An entry of Redisson 3.17.0 or later, or of this crate.
-    Entry { id: &'a [u8], permits: u64 },
-    /// 20 bytes, `Lc0I`: Redisson 3.16.4 to 3.16.8.
-    Redisson3_16,
-    /// 8 bytes, `fI`: Redisson 3.13.3 to 3.16.3.
-    Redisson3_13,
-    /// A member that no release of Redisson writes.
-    Unknown,
-}
-
 /// The id of a pause: the same for all clients, so that there is only one. No client makes it, as its weight is
 /// 0; by its highest bit nobody holds its permits.
 pub(crate) const PAUSE: EntryId = EntryId(*b"\xa7\x52\xf1\0\0\0\0\0pause\0\0\x80");
@@ -181,16 +168,12 @@ pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
     member
 }
 
-/// Decodes a member. Each older format is recognised by its length.
-pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
-    match member.split_first().and_then(|(len, rest)| Some((*len, rest.split_last_chunk()?))) {
-        Some((len @ (8 | 16), (id, permits))) if id.len() == usize::from(len) => {
-            Member::Entry { id, permits: u32::from_le_bytes(*permits).into() }
-        }
-        _ if member.len() == 20 => Member::Redisson3_16,
-        _ if member.len() == 8 => Member::Redisson3_13,
-        _ => Member::Unknown,
-    }
+/// The id and the permits of an entry by Redisson 3.17.0 or later, or by this crate; `None` for another member.
+pub(crate) fn unpack(member: &[u8]) -> Option<(&[u8], u64)> {
+    let (len, rest) = member.split_first()?;
+    let (id, permits) = rest.split_last_chunk()?;
+    let is_entry = matches!(len, 8 | 16) && id.len() == usize::from(*len);
+    is_entry.then(|| (id, u32::from_le_bytes(*permits).into()))
 }
 
 #[cfg(test)]
@@ -205,7 +188,7 @@ mod tests {
         assert_eq!(member.len(), 21);
         assert_eq!(member[0], 16);
         assert_eq!(member[17..], [4, 3, 2, 1]);
-        assert_eq!(unpack(&member), Member::Entry { id: &[7; 16], permits: 0x0102_0304 });
+        assert_eq!(unpack(&member), Some((&[7; 16][..], 0x0102_0304)));
     }
 
     #[test]
@@ -213,16 +196,14 @@ mod tests {
         let mut member = vec![8];
         member.extend([1; 8]);
         member.extend(5u32.to_le_bytes());
-        assert_eq!(unpack(&member), Member::Entry { id: &[1; 8], permits: 5 });
+        assert_eq!(unpack(&member), Some((&[1; 8][..], 5)));
     }
 
     #[test]
-    fn older_and_broken_members_are_distinguished() {
-        assert_eq!(unpack(&[8; 20]), Member::Redisson3_16);
-        assert_eq!(unpack(&[0; 8]), Member::Redisson3_13);
-        assert_eq!(unpack(&pack(ID, 1)[..20]), Member::Redisson3_16);
-        assert_eq!(unpack(b""), Member::Unknown);
-        assert_eq!(unpack(b"abc"), Member::Unknown);
+    fn older_and_broken_members_are_no_entries() {
+        for member in [&[8; 20][..], &[0; 8], &pack(ID, 1)[..20], b"", b"abc"] {
+            assert_eq!(unpack(member), None);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::config::{StoredLimiter, create};
 use crate::store::memory::grant::parts;
 use crate::store::memory::keyspace::Keyspace;
-use crate::wire::entry::{EntryId, Holder, Member, holder, pack, unpack};
+use crate::wire::entry::{EntryId, Holder, holder, pack, unpack};
 use crate::wire::keys::Keys;
 
 impl MemoryStore {
@@ -40,7 +40,7 @@ impl MemoryStore {
     pub(crate) fn take(&self, keys: &Keys, now: i64) -> Vec<(i64, u64)> {
         let mut space = self.enter();
         let granted = |(date, member)| match unpack(member) {
-            Member::Entry { id, permits } if holder(id) != Holder::Debt => Some((date, permits)),
+            Some((id, permits)) if holder(id) != Holder::Debt => Some((date, permits)),
             _ => None,
         };
         let granted = live_entries(&space, keys, now).filter_map(granted).collect();

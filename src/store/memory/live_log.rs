@@ -7,12 +7,12 @@ use crate::error::Error;
 use crate::store::limits::{DROP_STEP, SHORT_LOG};
 use crate::store::memory::log::{Log, Part, permits};
 use crate::store::refusal;
-use crate::wire::entry::{Member, unpack};
+use crate::wire::entry::unpack;
 
 /// The permits of a member: an error for a live foreign one, 0 for an expired one.
 pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, Error> {
     match unpack(member) {
-        Member::Entry { permits, .. } => Ok(permits as i64),
+        Some((_, permits)) => Ok(permits as i64),
         _ if score <= cutoff => Ok(0),
         _ => Err(refusal::foreign_entry(member.len())),
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::wire::entry::{EntryId, ID_LEN, Member, unpack};
+use crate::wire::entry::{EntryId, ID_LEN, unpack};
 
 type Bytes = Box<[u8]>;
 
@@ -115,7 +115,7 @@ impl Log {
             .range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded))
             .take_while(|(member, _)| member.starts_with(&prefix))
             .filter_map(|(member, score)| match unpack(member) {
-                Member::Entry { id: found, permits } if id.owns(found) => {
+                Some((found, permits)) if id.owns(found) => {
                     Some(Part { score: *score, member: member.clone(), permits: permits as i64 })
                 }
                 _ => None,
@@ -166,8 +166,5 @@ pub(crate) fn with_permits(member: &[u8], permits: i64) -> Bytes {
 
 /// The permits of an entry; `None` for a foreign one.
 pub(crate) fn permits(member: &[u8]) -> Option<i64> {
-    match unpack(member) {
-        Member::Entry { permits, .. } => Some(permits as i64),
-        _ => None,
-    }
+    unpack(member).map(|(_, permits)| permits as i64)
 }

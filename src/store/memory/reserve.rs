@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::store::limits::{LONGEST_RESERVATION_MS, RESERVATION_KEPT_MS};
 use crate::store::memory::wait::WaitScan;
 use crate::store::{Outcome, Wait};
-use crate::wire::entry::{Member, is_reserved, unpack};
+use crate::wire::entry::{is_reserved, unpack};
 
 pub(super) fn reserved_for(ms: i64) -> Outcome {
     Outcome::Reserved(Wait::of_ms(ms as u64, false))
@@ -22,10 +22,7 @@ pub(super) fn find_reservation(
     max_wait_ms: u64,
 ) -> Result<Option<i64>, Error> {
     let (t, interval) = (scan.t, scan.limiter.interval);
-    let is_reserved = |member: &[u8]| match unpack(member) {
-        Member::Entry { id, .. } => is_reserved(id),
-        _ => false,
-    };
+    let is_reserved = |member: &[u8]| unpack(member).is_some_and(|(id, _)| is_reserved(id));
     let kept_since = t.saturating_sub(RESERVATION_KEPT_MS.min(interval));
     let is_kept =
         scan.live.iter().any(|(score, member, _)| score > kept_since && is_reserved(member));

@@ -9,7 +9,7 @@ use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
 use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::{AcquireCall, Holders, ShareTerms};
-use crate::wire::entry::{Holder, Member, holder, unpack};
+use crate::wire::entry::{Holder, holder, unpack};
 
 /// The share of a call's client.
 pub(super) struct Share {
@@ -69,7 +69,7 @@ pub(super) fn read_holders(
     let mut others = BTreeMap::new();
     let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
     for (score, member, permits) in live.iter() {
-        let (Member::Entry { id, .. }, Ok(permits)) = (unpack(member), permits) else { continue };
+        let (Some((id, _)), Ok(permits)) = (unpack(member), permits) else { continue };
         match holder(id) {
             Holder::Debt => continue,
             Holder::Redisson => redisson = true,

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::*;
-use crate::wire::entry::{EntryId, Member, pack, unpack};
+use crate::wire::entry::{EntryId, pack, unpack};
 use crate::wire::keys::Keys;
 
 mod acquire;
@@ -200,7 +200,7 @@ fn cases(times: u32) -> ProptestConfig {
 
 fn permits_of(member: &[u8]) -> i64 {
     match unpack(member) {
-        Member::Entry { permits, .. } => permits as i64,
+        Some((_, permits)) => permits as i64,
         _ => -1,
     }
 }

@@ -113,7 +113,7 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
             SetRateCall { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };
         assert!(client.store.run(&client.keys, change).await.unwrap());
         client.reset_commands();
-        let call = AcquireCall { seen: Some(seen.into()), ..call(T0 + 1, id, 2) };
+        let call = AcquireCall { seen: Some(seen), ..call(T0 + 1, id, 2) };
         let reply = client.acquire(call.clone()).await;
         assert_eq!((reply.rate, reply.left), (rate, rate.permits() as i64 - 2));
         assert_eq!(client.commands()["evalsha"], 2);
@@ -351,7 +351,7 @@ async fn a_log_that_is_too_long_has_no_shares() {
     assert!(client.store.run(&client.keys, TrySetRateCall(rate)).await.unwrap());
     let own = |share, permits, count| AcquireCall {
         id: EntryId::random(ClientTag([1; 4]), 1),
-        seen: Some(rate.into()),
+        seen: Some(rate),
         share,
         groups: vec![RequestGroup { permits, max_wait_ms: 5000, count }],
         ..call(T0, 0, 1)

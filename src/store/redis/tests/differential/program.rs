@@ -191,7 +191,7 @@ pub(super) fn rate() -> impl Strategy<Value = Rate> {
 }
 
 fn seen() -> impl Strategy<Value = Seen> {
-    prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(|rate| Seen::Other(rate.into()))]
+    prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(Seen::Other)]
 }
 
 fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {
