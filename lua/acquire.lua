@@ -37,7 +37,6 @@
 --        at least ms, 5 more than the rate leaves, 6 undecided, 7 reserved for in ms
 --        or {-7, now}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
 --        part/config.lua and part/live_log.lua
---        part/config.lua and part/live_log.lua
 
 -- Read.
 total = (total or '') ~= '' and total or '1'

@@ -8,7 +8,7 @@
 use crate::client::Client;
 use crate::rate::{Mode, Rate};
 use crate::store::redis::{self, Topology};
-use crate::wire::entry::{self, EntryId, Member};
+use crate::wire::entry::{self, EntryId};
 use crate::wire::keys::Keys;
 
 /// A target, and its name.
@@ -27,7 +27,7 @@ pub const TARGETS: &[Target] = &[
 
 /// A member of the log: what is read as an entry of 16 bytes is written as the same bytes.
 pub fn entry(member: &[u8]) {
-    if let Member::Entry { id, permits } = entry::unpack(member) {
+    if let Some((id, permits)) = entry::unpack(member) {
         entry::holder(id);
         if let Ok(id) = <[u8; entry::ID_LEN]>::try_from(id) {
             assert_eq!(entry::pack(EntryId(id), permits as u32), member);

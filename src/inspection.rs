@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::ClockSkew;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::wire::entry::{Holder, Member, holder, is_pause, unpack};
+use crate::wire::entry::{Holder, holder, is_pause, unpack};
 use crate::wire::integer;
 
 /// A limiter as it is stored at one moment, decoded.
@@ -326,8 +326,8 @@ impl Budget {
 impl LogEntry {
     pub(crate) fn of((date_ms, member): (i64, &[u8])) -> Self {
         let (permits, writer) = match unpack(member) {
-            Member::Entry { permits, .. } if is_pause(member) => (Some(permits), Writer::Pause),
-            Member::Entry { id, permits } => (Some(permits), Writer::of(id)),
+            Some((_, permits)) if is_pause(member) => (Some(permits), Writer::Pause),
+            Some((id, permits)) => (Some(permits), Writer::of(id)),
             _ => (None, Writer::Foreign),
         };
         LogEntry { date_ms, permits, writer, member: member.to_vec() }

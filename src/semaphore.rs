@@ -13,7 +13,7 @@ use crate::limiter::RateLimiter;
 use crate::options::{LimiterOptions, OnOutage};
 use crate::queue::MaxWait;
 use crate::store::{
-    ExpireCondition, PermitId, PersistCall, RemainingTime, RenewCall, Returned, SemaphoreCounts,
+    ExpireCondition, KeysCall, PermitId, RemainingTime, RenewCall, Returned, SemaphoreCounts,
     SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, refusal,
 };
 
@@ -607,7 +607,7 @@ impl Semaphore {
     ///
     /// See [`Semaphore`].
     pub async fn clear_expire(&self) -> Result<bool, Error> {
-        self.limiter.call(Operation::ClearExpire, PersistCall).await
+        self.limiter.call(Operation::ClearExpire, KeysCall::Persist).await
     }
 
     /// How long the semaphore will exist; see [`RateLimiter::remaining_time_to_live`].

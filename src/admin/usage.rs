@@ -3,7 +3,7 @@
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::rate::{Mode, Rate};
-use crate::store::{DropUsageCall, ExistsCall};
+use crate::store::{DropUsageCall, KeysCall};
 
 impl RateLimiter {
     /// The other limiter with the same values and logs, if it exists, by its full name, prefix included. For
@@ -15,7 +15,7 @@ impl RateLimiter {
             return Ok(None);
         };
         let name = sibling.hash.to_string();
-        let exists = self.call_on(sibling, Operation::Exists, ExistsCall).await?;
+        let exists = self.call_on(sibling, Operation::Exists, KeysCall::Exists).await?;
         Ok(exists.then_some(name))
     }
 

@@ -6,7 +6,6 @@
 //! continue from where they were and let the system's clock catch up: three seconds of dates in four seconds
 //! of time, which is three quarters of the rate for that long.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The most that dates may be ahead of the system's clock, in µs. If a clock is set back by more than that,
@@ -23,12 +22,15 @@ const NOISE: i64 = 1_000;
 /// How often both clocks are read to confirm a step.
 const LOOKS: usize = 5;
 
-/// The observed state of the system's clock. Times are in microseconds.
-pub(super) struct SteadyClock {
+/// The observed state of the system's clock.
+pub(super) struct SteadyClock(Mutex<Observed>);
+
+/// Times are in microseconds.
+struct Observed {
     /// How far the system's clock was ahead of the monotonic one.
-    offset: AtomicI64,
-    is_ahead: AtomicBool,
-    lead: Mutex<Option<Lead>>,
+    offset: i64,
+    /// `None` while dates are those of the system's clock.
+    lead: Option<Lead>,
 }
 
 /// The lead of dates over the system's clock.
@@ -41,46 +43,32 @@ struct Lead {
 
 impl SteadyClock {
     pub(super) const fn new() -> Self {
-        SteadyClock {
-            offset: AtomicI64::new(i64::MIN),
-            is_ahead: AtomicBool::new(false),
-            lead: Mutex::new(None),
-        }
+        SteadyClock(Mutex::new(Observed { offset: i64::MIN, lead: None }))
     }
 
     /// The date. `look` reads the system's clock and then the monotonic one.
     pub(super) fn date(&self, look: impl Fn() -> (i64, i64)) -> i64 {
-        let (system, monotonic) = look();
-        let offset = system.saturating_sub(monotonic);
-        let known = self.offset.load(Ordering::Relaxed);
-        if !self.is_ahead.load(Ordering::Acquire) && offset >= known.saturating_sub(NOISE) {
-            // Stored rarely, because all threads read it.
-            if offset.abs_diff(known) > NOISE as u64 / 4 {
-                self.offset.store(offset, Ordering::Relaxed);
-            }
-            return system;
+        let offset = |(system, monotonic): &(i64, i64)| system.saturating_sub(*monotonic);
+        let seen = look();
+        let mut observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = observed.offset;
+        if observed.lead.is_none() && offset(&seen) >= known.saturating_sub(NOISE) {
+            observed.offset = offset(&seen);
+            return seen.0;
         }
-        self.catch_up(known, look)
-    }
-
-    #[cold]
-    fn catch_up(&self, known: i64, look: impl Fn() -> (i64, i64)) -> i64 {
         // A thread that is suspended between its two readings sees too small an offset.
-        let looks = (0..LOOKS).map(|_| look());
-        let best = looks.max_by_key(|(system, monotonic)| system.saturating_sub(*monotonic));
-        let Some((system, monotonic)) = best else { return known };
-        let offset = system.saturating_sub(monotonic);
-        let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
-        let begun = lead.get_or_insert(Lead { offset: known, since: monotonic });
-        let passed = monotonic.saturating_sub(begun.since).max(0);
-        let dated = begun.offset - passed / CATCH_UP;
-        let is_ahead = dated > offset && dated - offset <= LONGEST_LEAD;
-        if !is_ahead {
-            *lead = None;
-            self.offset.store(offset, Ordering::Relaxed);
+        let best = (1..LOOKS)
+            .map(|_| look())
+            .fold(seen, |best, seen| if offset(&seen) >= offset(&best) { seen } else { best });
+        let (offset, monotonic) = (offset(&best), best.1);
+        let lead = observed.lead.get_or_insert(Lead { offset: known, since: monotonic });
+        let passed = monotonic.saturating_sub(lead.since).max(0);
+        let dated = lead.offset - passed / CATCH_UP;
+        if dated > offset && dated - offset <= LONGEST_LEAD {
+            return monotonic + dated;
         }
-        self.is_ahead.store(is_ahead, Ordering::Release);
-        monotonic + if is_ahead { dated } else { offset }
+        *observed = Observed { offset, lead: None };
+        monotonic + offset
     }
 }
 

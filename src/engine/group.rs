@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use rand::RngExt;
 
 use super::flight::Flight;
@@ -20,8 +19,8 @@ use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
 use crate::store::{
-    AcquireAllCall, AcquireAllReply, AcquireCall, AcquireReply, LaneCall, Outcome, PolicyAllCall,
-    Reply, RequestGroup, decided,
+    AcquireAllCall, AcquireCall, AcquireReply, LaneCall, Outcome, PolicyAllCall, Reply,
+    RequestGroup, decided,
 };
 
 /// One limiter of a group.
@@ -89,8 +88,7 @@ impl Engine {
                 let call = self.policy_call(policy, lane.clone(), groups);
                 Some((member.engine.keys.clone(), call))
             });
-            let reply = self.attempt(PolicyAllCall(calls.collect()), limit);
-            return reply.map(|reply| reply.map(combined)).boxed();
+            return self.attempt(PolicyAllCall(calls.collect()), limit);
         }
         let calls = self.members.iter().enumerate().map(|(at, member)| {
             let seen = member.engine.knowledge().seen;
@@ -102,8 +100,7 @@ impl Engine {
             };
             (member.engine.keys.clone(), call)
         });
-        let reply = self.attempt(AcquireAllCall(calls.collect()), limit);
-        reply.map(|reply| reply.map(combined)).boxed()
+        self.attempt(AcquireAllCall(calls.collect()), limit)
     }
 
     /// Names the limiter of a group that an error is about: a store identifies limiters by their keys.
@@ -123,17 +120,6 @@ fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> 
         ..*group
     };
     groups.iter().zip(costs).map(of_one).collect()
-}
-
-/// Combines the reply into one like a single limiter's, with the fewest permits left, and the rate of the
-/// shortest interval, which decides whether an answer is late.
-fn combined(reply: AcquireAllReply) -> AcquireReply {
-    let AcquireAllReply { now, outcomes, limits } = reply;
-    let rates = limits.iter().map(|limit| limit.rate);
-    let rate = rates.min_by_key(|rate| rate.interval_ms());
-    let rate = rate.unwrap_or_else(|| unreachable!("a group has at least one limiter"));
-    let left = limits.iter().map(|limit| limit.left).min().unwrap_or(0);
-    AcquireReply { limits, ..AcquireReply::new(now, rate, left, outcomes) }
 }
 
 impl Flight {

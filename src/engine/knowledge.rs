@@ -2,7 +2,7 @@
 
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
-use crate::store::{AcquireReply, Outcome, RequestGroup, SeenRate, decided};
+use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
 
 /// The number of entries that a client's audits read for each of its calls, on average and at most. Audits
 /// therefore cost the server a small fraction of what the calls do, however many clients share the limiter;
@@ -14,7 +14,7 @@ const READ_PER_CALL: u64 = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Knowledge {
     /// The rate this client last saw in the limiter's hash and has applied to the value.
-    pub(crate) seen: Option<SeenRate>,
+    pub(crate) seen: Option<Rate>,
     /// The rate in force at the last answer.
     pub(crate) rate: Option<Rate>,
     /// The date of the last call that asked for an audit, or of the first answer; epoch ms.

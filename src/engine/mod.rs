@@ -21,7 +21,7 @@ use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
-use crate::store::{Reply, SeenRate, Store, StoreCall};
+use crate::store::{Reply, Store, StoreCall};
 use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
@@ -404,7 +404,7 @@ impl Engine {
     }
 
     /// The rate this client last saw in the limiter's hash.
-    pub(crate) fn seen(&self) -> Option<SeenRate> {
+    pub(crate) fn seen(&self) -> Option<Rate> {
         self.knowledge().seen
     }
 

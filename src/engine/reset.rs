@@ -69,7 +69,7 @@ impl Drop for Reset {
                     knowledge.rate = Some(rate);
                 }
                 ResetOutcome::HasRate(rate) => {
-                    knowledge.seen = Some(rate.into());
+                    knowledge.seen = Some(rate);
                     knowledge.rate = Some(rate);
                 }
             }

@@ -6,8 +6,8 @@ use super::RateLimiter;
 use crate::error::{Error, Operation};
 use crate::rate::{MAX_EXACT, whole_ms};
 use crate::store::{
-    ClearExpireCall, DeleteCall, ExistsCall, ExpireCall, ExpireCondition, Lifetime, RemainingTime,
-    RemainingTimeCall, RenameCall, SizeCall, TouchCall,
+    ClearExpireCall, ExpireCall, ExpireCondition, KeysCall, Lifetime, RemainingTime,
+    RemainingTimeCall, RenameCall, SizeCall,
 };
 
 impl RateLimiter {
@@ -85,13 +85,13 @@ impl RateLimiter {
 
     /// Whether the limiter exists. Redisson's `isExists`.
     pub async fn exists(&self) -> Result<bool, Error> {
-        self.call(Operation::Exists, ExistsCall).await
+        self.call(Operation::Exists, KeysCall::Exists).await
     }
 
     /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
     pub async fn delete(&self) -> Result<bool, Error> {
         let reset = self.engine().begin_reset();
-        let deleted = self.call(Operation::Delete, DeleteCall).await?;
+        let deleted = self.call(Operation::Delete, KeysCall::Delete).await?;
         reset.end(true);
         Ok(deleted)
     }
@@ -119,7 +119,7 @@ impl RateLimiter {
     /// Marks all keys as just used, which matters if the server evicts by use, and returns whether any
     /// existed. Redisson's `touch`.
     pub async fn touch(&self) -> Result<bool, Error> {
-        self.call(Operation::Touch, TouchCall).await
+        self.call(Operation::Touch, KeysCall::Touch).await
     }
 
     /// The memory that all keys take on the server, in bytes, as the server estimates it.

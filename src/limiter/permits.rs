@@ -4,7 +4,7 @@ use super::RateLimiter;
 use crate::decision::Peek;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{ExistsCall, PeekCall, PeekReply, PolicyPeekCall, ReleaseCall, StoreCall, Wait};
+use crate::store::{KeysCall, PeekCall, PeekReply, PolicyPeekCall, ReleaseCall, StoreCall, Wait};
 
 impl RateLimiter {
     /// Gives back up to `permits` permits that any client was granted less than an interval ago, and returns
@@ -124,6 +124,6 @@ impl RateLimiter {
     }
 
     async fn hash_exists(&self, operation: Operation) -> Result<bool, Error> {
-        self.call(operation, ExistsCall).await
+        self.call(operation, KeysCall::Exists).await
     }
 }

@@ -20,7 +20,7 @@ use crate::store::{
     SemaphoreAcquireCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits,
     SetPermitsCall, StoreCall,
 };
-use crate::wire::entry::{EntryId, Holder, Member, holder, is_pause, unpack};
+use crate::wire::entry::{EntryId, Holder, holder, is_pause, unpack};
 use crate::wire::keys::Keys;
 
 /// The limiter of all clients.
@@ -71,7 +71,7 @@ impl Effect {
     pub(super) fn of<C: StoreCall>() -> Self {
         match name_of::<C>() {
             "ReleaseCall" | "ExpireCall" | "ClearExpireCall" | "SetPermitsCall" => Effect::Once,
-            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "DeleteCall" | "RenameCall" => {
+            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "KeysCall" | "RenameCall" => {
                 Effect::Resets
             }
             _ => Effect::Idempotent,
@@ -288,7 +288,7 @@ impl SimServer {
                     live.entries.insert(member.clone(), (*date, 1));
                     continue;
                 }
-                let Member::Entry { id, permits } = unpack(member) else { continue };
+                let Some((id, permits)) = unpack(member) else { continue };
                 if is_pause(member) {
                     live.paused_from = live.paused_from.max(*date);
                 } else if holder(id) == Holder::Debt {
@@ -311,7 +311,7 @@ impl SimServer {
             _ => &[],
         };
         let entry = |(date, member): &(i64, Vec<u8>)| match unpack(member) {
-            Member::Entry { id, permits } => {
+            Some((id, permits)) => {
                 let debt = if holder(id) == Holder::Debt { " debt" } else { "" };
                 let short = u16::from_le_bytes([id[8], id[9]]);
                 format!("{}:{permits} ({short:04x}{debt})", date - EPOCH_MS)

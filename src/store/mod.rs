@@ -22,10 +22,7 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod refusal;
 
-#[cfg(any(feature = "admin", test))]
-pub use calls::Repair;
-pub(crate) use calls::*;
-pub use calls::{ExpireCondition, RemainingTime};
+pub use calls::*;
 
 pub(crate) use channels::Heard;
 use memory::MemoryStore;

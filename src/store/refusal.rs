@@ -73,11 +73,6 @@ pub(crate) fn stale() -> Error {
     executed(ErrorKind::Server, "a later call of the same lane was carried out before")
 }
 
-/// The error of a limiter in the format of other services whose contents do not follow it, or do not know the caller.
-pub(crate) fn foreign_format(kind: ErrorKind, detail: &str) -> Error {
-    executed(kind, detail)
-}
-
 /// The error of a limiter in the format of other services, in process.
 pub(crate) fn only_on_servers() -> Error {
     executed(

@@ -3,8 +3,6 @@
 //! A member is one byte *L*, *L* random bytes, and the permits as an unsigned 32-bit little-endian integer.
 //! *L* is 16 since Redisson 3.21.0 and was 8 before; we read both and write 16.
 
-use byteorder::{ByteOrder, LittleEndian};
-
 use crate::rt;
 
 /// The length, in bytes, of the ids that this crate writes.
@@ -42,19 +40,6 @@ pub(crate) enum Holder {
     Debt,
 }
 
-/// A decoded member of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Member<'a> {
-    /// An entry of Redisson 3.17.0 or later, or of this crate.
-    Entry { id: &'a [u8], permits: u64 },
-    /// 20 bytes, `Lc0I`: Redisson 3.16.4 to 3.16.8.
-    Redisson3_16,
-    /// 8 bytes, `fI`: Redisson 3.13.3 to 3.16.3.
-    Redisson3_13,
-    /// A member that no release of Redisson writes.
-    Unknown,
-}
-
 /// The id of a pause: the same for all clients, so that there is only one. No client makes it, as its weight is
 /// 0; by its highest bit nobody holds its permits.
 pub(crate) const PAUSE: EntryId = EntryId(*b"\xa7\x52\xf1\0\0\0\0\0pause\0\0\x80");
@@ -76,19 +61,21 @@ impl EntryId {
         id[..3].copy_from_slice(&MARK);
         id[3] = weight.max(1);
         id[4..8].copy_from_slice(&client.0);
-        let random = rt::random() & !DEBT & !RESERVED;
-        LittleEndian::write_u64(&mut id[8..], random);
-        EntryId(id)
+        EntryId(id).ending(rt::random().to_le_bytes())
     }
 
     /// The id of what is acquired for this key, the same for all clients: the mark, a weight of 1, the tag `once`,
     /// and the first 62 bits of the key's SHA-1.
     pub(crate) fn of_key(key: &[u8]) -> Self {
         let digest = sha1_smol::Sha1::from(key).digest().bytes();
-        let mut id = EntryId::random(OF_KEYS, 1);
-        let hash = LittleEndian::read_u64(&digest[..8]) & !DEBT & !RESERVED;
-        LittleEndian::write_u64(&mut id.0[8..], hash);
-        id
+        EntryId::random(OF_KEYS, 1).ending(std::array::from_fn(|at| digest[at]))
+    }
+
+    /// The id with this end, less the two bits for debts and reservations.
+    fn ending(mut self, end: [u8; 8]) -> Self {
+        self.0[8..].copy_from_slice(&end);
+        self.0[ID_LEN - 1] &= !(DEBT | RESERVED);
+        self
     }
 
     /// Whether it is the id of a key.
@@ -141,20 +128,20 @@ impl EntryId {
     /// The last two bytes as one little-endian number, combined with `mask`.
     fn with_tail_xor(mut self, mask: u16) -> EntryId {
         let tail = tail(&self.0) ^ mask;
-        LittleEndian::write_u16(&mut self.0[ID_LEN - 2..], tail);
+        self.0[ID_LEN - 2..].copy_from_slice(&tail.to_le_bytes());
         self
     }
 }
 
-/// The bit in an id's last eight bytes that only debts have.
-const DEBT: u64 = 1 << 63;
+/// The bit in an id's last byte that only debts have.
+const DEBT: u8 = 1 << 7;
 
-/// The bit in an id's last eight bytes that only reservations have.
-const RESERVED: u64 = 1 << 62;
+/// The bit in an id's last byte that only reservations have.
+const RESERVED: u8 = 1 << 6;
 
 /// Whether an entry with this id is a reservation: permits held for a call that has yet to take them.
 pub(crate) fn is_reserved(id: &[u8]) -> bool {
-    matches!(holder(id), Holder::Client(..)) && LittleEndian::read_u64(&id[8..]) & RESERVED != 0
+    matches!(holder(id), Holder::Client(..)) && id[ID_LEN - 1] & RESERVED != 0
 }
 
 /// The holder of the permits of an entry with this id.
@@ -162,14 +149,14 @@ pub(crate) fn holder(id: &[u8]) -> Holder {
     if id.len() != ID_LEN || id[..3] != MARK {
         return Holder::Redisson;
     }
-    if LittleEndian::read_u64(&id[8..]) & DEBT != 0 {
+    if id[ID_LEN - 1] & DEBT != 0 {
         return Holder::Debt;
     }
     Holder::Client(ClientTag([id[4], id[5], id[6], id[7]]), id[3].max(1))
 }
 
 fn tail(id: &[u8]) -> u16 {
-    LittleEndian::read_u16(&id[ID_LEN - 2..])
+    u16::from_le_bytes([id[ID_LEN - 2], id[ID_LEN - 1]])
 }
 
 /// Packs an entry: 21 bytes.
@@ -181,17 +168,12 @@ pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
     member
 }
 
-/// Decodes a member. Each older format is recognised by its length.
-pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
-    match member.split_first() {
-        Some((&len, rest)) if matches!(len, 8 | 16) && rest.len() == usize::from(len) + 4 => {
-            let (id, permits) = rest.split_at(usize::from(len));
-            Member::Entry { id, permits: u64::from(LittleEndian::read_u32(permits)) }
-        }
-        _ if member.len() == 20 => Member::Redisson3_16,
-        _ if member.len() == 8 => Member::Redisson3_13,
-        _ => Member::Unknown,
-    }
+/// The id and the permits of an entry by Redisson 3.17.0 or later, or by this crate; `None` for another member.
+pub(crate) fn unpack(member: &[u8]) -> Option<(&[u8], u64)> {
+    let (len, rest) = member.split_first()?;
+    let (id, permits) = rest.split_last_chunk()?;
+    let is_entry = matches!(len, 8 | 16) && id.len() == usize::from(*len);
+    is_entry.then(|| (id, u32::from_le_bytes(*permits).into()))
 }
 
 #[cfg(test)]
@@ -206,7 +188,7 @@ mod tests {
         assert_eq!(member.len(), 21);
         assert_eq!(member[0], 16);
         assert_eq!(member[17..], [4, 3, 2, 1]);
-        assert_eq!(unpack(&member), Member::Entry { id: &[7; 16], permits: 0x0102_0304 });
+        assert_eq!(unpack(&member), Some((&[7; 16][..], 0x0102_0304)));
     }
 
     #[test]
@@ -214,16 +196,14 @@ mod tests {
         let mut member = vec![8];
         member.extend([1; 8]);
         member.extend(5u32.to_le_bytes());
-        assert_eq!(unpack(&member), Member::Entry { id: &[1; 8], permits: 5 });
+        assert_eq!(unpack(&member), Some((&[1; 8][..], 5)));
     }
 
     #[test]
-    fn older_and_broken_members_are_distinguished() {
-        assert_eq!(unpack(&[8; 20]), Member::Redisson3_16);
-        assert_eq!(unpack(&[0; 8]), Member::Redisson3_13);
-        assert_eq!(unpack(&pack(ID, 1)[..20]), Member::Redisson3_16);
-        assert_eq!(unpack(b""), Member::Unknown);
-        assert_eq!(unpack(b"abc"), Member::Unknown);
+    fn older_and_broken_members_are_no_entries() {
+        for member in [&[8; 20][..], &[0; 8], &pack(ID, 1)[..20], b"", b"abc"] {
+            assert_eq!(unpack(member), None);
+        }
     }
 
     #[test]

@@ -63,7 +63,6 @@ impl Keys {
 
     /// The keys of the other limiter with the same values and logs: `{api}` for `api`, and `api` for `{api}`.
     /// Only the hashes differ.
-    #[cfg(any(feature = "admin", test))]
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
         let other = match name.contains('{') {
@@ -80,7 +79,7 @@ impl Keys {
     }
 
     /// The hash, and the value and the log of this mode.
-    pub(crate) fn of_mode(&self, mode: Mode) -> [&str; 3] {
+    pub(crate) fn of_mode(&self, mode: Mode) -> [&Arc<str>; 3] {
         match mode {
             Mode::Overall => [&self.hash, &self.value, &self.permits],
             Mode::PerClient => [&self.hash, &self.client_value, &self.client_permits],
@@ -109,21 +108,14 @@ pub(crate) struct KeyParts<'a> {
 impl<'a> KeyParts<'a> {
     /// Parses the name of a key; `None` if it does not name a value or a log.
     pub(crate) fn of(key: &'a str) -> Option<Self> {
-        let (base, is_log, client_id) = match key.strip_suffix(":value") {
-            Some(base) => (base, false, None),
-            None => match key.strip_suffix(":permits") {
-                Some(base) => (base, true, None),
-                None => {
-                    let (rest, id) = key.rsplit_once(':')?;
-                    let (base, suffix) = rest.rsplit_once(':')?;
-                    let is_log = match suffix {
-                        "value" => false,
-                        "permits" => true,
-                        _ => return None,
-                    };
-                    (base, is_log, Some(id))
-                }
-            },
+        let ((base, suffix), client_id) = match key.rsplit_once(':')? {
+            shared @ (_, "value" | "permits") => (shared, None),
+            (rest, id) => (rest.rsplit_once(':')?, Some(id)),
+        };
+        let is_log = match suffix {
+            "value" => false,
+            "permits" => true,
+            _ => return None,
         };
         Self::of_base(base, is_log, client_id)
     }

@@ -5,7 +5,7 @@
 pub(crate) mod entry;
 pub(crate) mod keys;
 
-use crate::rate::MAX_EXACT;
+use crate::rate::{MAX_EXACT, Mode};
 
 // Fields of the hash.
 pub(crate) const RATE: &str = "rate";
@@ -13,6 +13,14 @@ pub(crate) const INTERVAL: &str = "interval";
 pub(crate) const TYPE: &str = "type";
 pub(crate) const KEEP_ALIVE: &str = "keepAliveTime";
 pub(crate) const FIELDS: [&str; 4] = [RATE, INTERVAL, TYPE, KEEP_ALIVE];
+
+/// The field [`TYPE`] of this mode.
+pub(crate) fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Overall => "0",
+        Mode::PerClient => "1",
+    }
+}
 
 /// Parses an integer as `INCRBY` does: no sign except a minus, no leading zeros.
 pub(crate) fn integer(text: &str) -> Option<i64> {

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::memory::MemoryStore;
 use crate::store::*;
-use crate::wire::entry::{Member, unpack};
+use crate::wire::entry::unpack;
 use crate::wire::keys::Keys;
 
 #[derive(Clone)]
@@ -99,9 +99,7 @@ impl CountingStore {
     pub(super) fn reserved(&self, keys: &Keys) -> Vec<(i64, u64)> {
         let log = self.store.raw_log(&keys.permits);
         let entries = log.iter().filter_map(|(date, member)| match unpack(member) {
-            Member::Entry { id, permits } if crate::wire::entry::is_reserved(id) => {
-                Some((*date, permits))
-            }
+            Some((id, permits)) if crate::wire::entry::is_reserved(id) => Some((*date, permits)),
             _ => None,
         });
         entries.collect()
@@ -111,7 +109,7 @@ impl CountingStore {
     pub(super) fn whole(&self, keys: &Keys) -> i64 {
         let value: i64 = self.store.raw_get(&keys.value).unwrap().parse().unwrap();
         let permits = |member: &[u8]| match unpack(member) {
-            Member::Entry { permits, .. } => permits as i64,
+            Some((_, permits)) => permits as i64,
             _ => 0,
         };
         let log = self.store.raw_log(&keys.permits);
@@ -233,7 +231,7 @@ impl CountingStore {
         .boxed()
     }
 
-    fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireAllReply> {
+    fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireReply> {
         self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         let reply = self.away().map_or_else(|| self.store.run(keys, call), Err);
         let ledger = self.ledger.clone();

@@ -325,7 +325,7 @@ impl Fleet {
         AcquireCall {
             now: Now::At(0),
             id,
-            seen: Some(self.rate.into()),
+            seen: Some(self.rate),
             expects_expired: false,
             audit_limit: 0,
             create: None,

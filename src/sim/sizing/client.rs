@@ -70,7 +70,7 @@ impl FleetClient {
             queue: Queue::default(),
             step_at: Time::MAX,
             rate,
-            known: Knowledge { seen: Some(rate.into()), ..Knowledge::default() },
+            known: Knowledge { seen: Some(rate), ..Knowledge::default() },
             random,
             greedy: false,
             leases: None,

@@ -11,7 +11,7 @@ use crate::wire::entry::EntryId;
 mod wire;
 
 pub(crate) use wire::pack_groups;
-pub(super) use wire::{entry_of, read_outcome, request_count};
+pub(super) use wire::{entry_of, read_outcome};
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
     "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
@@ -31,8 +31,9 @@ pub(crate) struct AcquireCall {
     pub(crate) now: Now,
     /// The id of the grant, which stays the same when the call is attempted again.
     pub(crate) id: EntryId,
-    /// The rate that this client last saw in the limiter's hash; `None` if it has seen none.
-    pub(crate) seen: Option<SeenRate>,
+    /// The rate that this client last saw in the limiter's hash, and has applied to the value since; `None` if it has
+    /// seen none. A store that finds it unchanged need not send it back.
+    pub(crate) seen: Option<Rate>,
     /// Whether entries are expected to have expired. Only the cost of the call depends on it.
     pub(crate) expects_expired: bool,
     /// An audit unless 0: sum the log if it has no more entries than this. A call without `seen` sums any
@@ -71,7 +72,9 @@ impl StoreCall for AcquireCall {
             return wire::command(&ACQUIRE_ONCE, &keys.all(), self);
         }
         match self.seen.filter(|_| !in_cluster) {
-            Some(seen) => wire::command(&ACQUIRE, &keys.of_mode(seen.rate().mode()), self),
+            Some(seen) => {
+                wire::command(&ACQUIRE, &keys.of_mode(seen.mode()).map(|key| &**key), self)
+            }
             None => wire::command(&ACQUIRE, &keys.all(), self),
         }
     }
@@ -102,6 +105,11 @@ pub(crate) struct RequestGroup {
 pub(crate) fn total_permits(groups: &[RequestGroup]) -> u64 {
     let permits = groups.iter().map(|group| group.permits.saturating_mul(group.count));
     permits.fold(0, u64::saturating_add)
+}
+
+/// The number of requests.
+pub(crate) fn request_count(groups: &[RequestGroup]) -> u64 {
+    groups.iter().map(|group| group.count).sum()
 }
 
 /// The requests with their outcomes: the permits of each, the number of equal ones, and their outcome.
@@ -172,7 +180,7 @@ pub(crate) struct AcquireReply {
     pub(crate) repaired: i64,
     /// The permits of the earlier grant that a key has, instead of those that the call asked for.
     pub(crate) granted_before: Option<u64>,
-    /// The limiters of a group after the call; empty for a limiter alone.
+    /// The limiters of a group after the call, in the call's order; empty for a limiter alone.
     pub(crate) limits: Vec<LimitReply>,
     /// What a limiter with a policy says of the call's grant, to refund it, and the time of the decision, epoch µs.
     pub(crate) mark: Option<(Mark, i64)>,
@@ -195,14 +203,23 @@ impl AcquireReply {
         }
     }
 
+    /// The reply about several limiters, with the fewest permits left, and the rate of the shortest interval, which
+    /// decides whether an answer is late.
+    pub(crate) fn of_group(now: i64, outcomes: Vec<OutcomeGroup>, limits: Vec<LimitReply>) -> Self {
+        let rate = limits.iter().map(|limit| limit.rate).min_by_key(Rate::interval_ms);
+        let rate = rate.unwrap_or_else(|| unreachable!("a group has at least one limiter"));
+        let left = limits.iter().map(|limit| limit.left).min().unwrap_or(0);
+        AcquireReply { limits, ..AcquireReply::new(now, rate, left, outcomes) }
+    }
+
     /// The rate that the client has now seen; `None` if no more than before. A call whose requests all exceed
     /// the rate reports that rate but does not apply it: if it counted as seen, the next call would believe a
     /// value that was never fitted to it.
-    pub(crate) fn seen(&self) -> Option<SeenRate> {
+    pub(crate) fn seen(&self) -> Option<Rate> {
         let is_decided = |group: &OutcomeGroup| group.outcome != Outcome::ExceedsRate;
         // An earlier grant is told as it is, without a look at the value.
         let is_applied = self.granted_before.is_none() && self.outcomes.iter().any(is_decided);
-        is_applied.then(|| self.rate.into())
+        is_applied.then_some(self.rate)
     }
 }
 

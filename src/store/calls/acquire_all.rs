@@ -3,7 +3,7 @@
 //!
 //! The rule is in `store/memory/acquire_all.rs`, the twin of `lua/acquire_all.lua`.
 
-use super::acquire::{entry_of, pack_groups, read_outcome, request_count, total_permits};
+use super::acquire::{entry_of, read_outcome};
 use super::*;
 use crate::policy::Mark;
 use crate::rate::exact;
@@ -21,17 +21,6 @@ script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "pa
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireAllCall(pub(crate) Vec<(Keys, AcquireCall)>);
 
-/// The answer to an [`AcquireAllCall`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AcquireAllReply {
-    /// The time at which it was decided, epoch ms, and the date of what was granted.
-    pub(crate) now: i64,
-    /// The outcomes in the order of the requests.
-    pub(crate) outcomes: Vec<OutcomeGroup>,
-    /// The limiters after the call, in the call's order.
-    pub(crate) limits: Vec<LimitReply>,
-}
-
 /// One limiter after an [`AcquireAllCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitReply {
@@ -44,9 +33,9 @@ pub(crate) struct LimitReply {
 }
 
 impl StoreCall for AcquireAllCall {
-    type Reply = AcquireAllReply;
+    type Reply = AcquireReply;
 
-    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireAllReply, Error> {
+    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
         acquire_all(space, &self.0)
     }
 
@@ -71,7 +60,7 @@ impl StoreCall for AcquireAllCall {
         })
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let last = answer.len().checked_sub(1)?;
         let Some(limits) = answer.list(last) else { return self.read_short(answer) };
         let (mut outcomes, mut answered) = (Vec::new(), 0u64);
@@ -90,25 +79,25 @@ impl StoreCall for AcquireAllCall {
             Some(LimitReply { rate: limit.rate()?, left, repaired, mark: None })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
-        let is_whole = answered == request_count(&self.0[0].1) && limits.len() == self.0.len();
-        is_whole.then_some(AcquireAllReply { now: answer.integer(5)?, outcomes, limits })
-    }
-
-    fn other_keys(&self) -> impl Iterator<Item = &Keys> {
-        self.0.iter().map(|(keys, _)| keys)
+        let is_whole =
+            answered == request_count(&self.0[0].1.groups) && limits.len() == self.0.len();
+        let now = answer.integer(5)?;
+        is_whole.then(|| AcquireReply::of_group(now, outcomes, limits))
     }
 }
 
 impl AcquireAllCall {
     /// All requests were granted, and the rates are those that the client last saw.
-    fn read_short(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
+    fn read_short(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let limits = self.0.iter().enumerate().map(|(at, (_, call))| {
-            let (rate, left) = (call.seen?.rate(), answer.integer(at + 1)?);
+            let (rate, left) = (call.seen?, answer.integer(at + 1)?);
             Some(LimitReply { rate, left, repaired: 0, mark: None })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
-        let outcomes =
-            vec![OutcomeGroup { count: request_count(&self.0[0].1), outcome: Outcome::Granted }];
-        Some(AcquireAllReply { now: answer.integer(0)?, outcomes, limits })
+        let outcomes = vec![OutcomeGroup {
+            count: request_count(&self.0[0].1.groups),
+            outcome: Outcome::Granted,
+        }];
+        Some(AcquireReply::of_group(answer.integer(0)?, outcomes, limits))
     }
 }

@@ -3,16 +3,11 @@
 //! `lua/charge.lua` is its twin.
 
 use super::*;
-use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
-use crate::store::memory::log::Log;
+use crate::store::memory::config::{ReadLimiter, read_all};
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{EntryId, pack};
 
-script!(CHARGE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle", "part/grant",
-    "charge");
+script!(CHARGE, AtReceiver, of a limiter: "charge");
 
 /// Permits that were granted without the store. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +19,7 @@ pub(crate) struct ChargeCall {
     /// 1..=2^32-1
     pub(crate) permits: u64,
     /// The rate that this client last saw in the limiter's hash.
-    pub(crate) seen: Option<SeenRate>,
+    pub(crate) seen: Option<Rate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,30 +36,22 @@ impl StoreCall for ChargeCall {
     type Reply = ChargeReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<ChargeReply, Error> {
-        let config = Config::read(space, keys, None)?;
-        let pair = Pair::of(keys, config.mode);
-        let value = read_value(space, &pair)?;
-        let cutoff = expiry_cutoff(space.time(self.now), &config);
-        let counts = self.date > cutoff;
-        let none = Log::default();
-        let log = space.log(pair.log)?.unwrap_or(&none);
-        let live = LiveLog::read_all(log, cutoff);
-        let new = settle(&config, self.seen, value, &live)?;
-        let is_there = log.of_id(self.id).iter().any(|part| part.score == self.date);
+        let ReadLimiter { limiter, before, t, live } = read_all(space, keys, self.now)?;
+        let counts = self.date > limiter.cutoff(t);
+        let new = settle(&limiter, self.seen, before, &live)?;
+        let is_there = live.log.of_id(self.id).iter().any(|part| part.score == self.date);
         let permits = if counts && !is_there { self.permits as u32 } else { 0 };
         let new = Value { v: new.v - i64::from(permits), ..new };
 
         // Write.
         let changes = live.into_changes();
-        space.with_log(pair.log, |log| {
+        limiter.write(space, before, new, |log| {
             changes.write(log);
             if permits > 0 {
                 log.add(self.date, pack(self.id, permits));
             }
         })?;
-        space.write_value(pair.value, value, new);
-        refresh_lifetime(space, keys, &pair, config.keep_alive);
-        Ok(ChargeReply { counts, left: new.v, rate: config.to_rate() })
+        Ok(ChargeReply { counts, left: new.v, rate: limiter.to_rate() })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {

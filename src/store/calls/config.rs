@@ -5,8 +5,7 @@
 use super::*;
 use crate::store::memory::config::config;
 
-script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "part/stored_rate",
-    "config");
+script!(CONFIG, AtEither, of a limiter: "part/stored_rate", "config");
 
 /// Reads the rate; the reply is `None` if there is no limiter.
 #[derive(Clone, Copy, Debug)]

@@ -4,11 +4,10 @@
 
 use super::*;
 use crate::rate::Mode;
-use crate::store::memory::config::{Pair, config};
-use crate::store::redis::mode_text;
+use crate::store::memory::config::{StoredLimiter, config};
+use crate::wire::mode_text;
 
-script!(DROP_USAGE, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config",
-    "part/stored_rate", "drop_usage");
+script!(DROP_USAGE, AtReceiver, of a limiter: "part/stored_rate", "drop_usage");
 
 /// Removes the value and the log if the limiter is of this mode, and leaves the hash as it is; the reply is
 /// the rate in force, `None` if there is no limiter.
@@ -20,10 +19,10 @@ impl StoreCall for DropUsageCall {
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
         let rate = config(space, keys)?;
-        if rate.is_some_and(|rate| rate.mode() == self.0) {
-            let pair = Pair::of(keys, self.0);
-            space.remove(pair.value);
-            space.remove(pair.log);
+        if let Some(rate) = rate.filter(|rate| rate.mode() == self.0) {
+            let limiter = StoredLimiter::of(keys, &rate);
+            space.remove(limiter.value);
+            space.remove(limiter.log);
         }
         Ok(rate)
     }

@@ -1,6 +1,6 @@
 //! Setting, reading and clearing the time to live of all keys.
 //!
-//! `lua/expire.lua`, `lua/clear_expire.lua` and `lua/persist.lua` are its twins, except for reading.
+//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, except for reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,7 @@ use crate::store::limits::{ENDLESS_TTL_MS, FAR_TTL_MS};
 use crate::store::memory::config::is_per_client;
 
 script!(EXPIRE, AtReceiver: "expire");
-script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/far_limits", "part/numbers",
-    "clear_expire");
-script!(PERSIST, AtReceiver: "persist");
+script!(CLEAR_EXPIRE, AtReceiver, of a limiter: "clear_expire");
 
 /// Sets the time to live of all keys; the reply is whether that of any key changed.
 #[derive(Clone, Copy, Debug)]
@@ -106,14 +104,10 @@ impl StoreCall for RemainingTimeCall {
     type Reply = RemainingTime;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<RemainingTime, Error> {
-        if !space.has(&keys.hash) {
-            return Ok(RemainingTime::NoLimiter);
-        }
-        Ok(match space.expires_at(&keys.hash).map(|at| (at - space.now()).max(0)) {
-            Some(ms) if ms <= ENDLESS_TTL_MS => {
-                RemainingTime::Ends(Duration::from_millis(ms as u64))
-            }
-            _ => RemainingTime::Endless,
+        Ok(match space.expires_at(&keys.hash) {
+            Some(at) => RemainingTime::of((at - space.now()).max(0)),
+            None if space.has(&keys.hash) => RemainingTime::Endless,
+            None => RemainingTime::NoLimiter,
         })
     }
 
@@ -124,13 +118,18 @@ impl StoreCall for RemainingTimeCall {
     fn read(&self, answer: ServerAnswer<'_>) -> Option<RemainingTime> {
         Some(match answer.integer(0)? {
             -2 => RemainingTime::NoLimiter,
-            ms => match u64::try_from(ms) {
-                Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => {
-                    RemainingTime::Ends(Duration::from_millis(ms))
-                }
-                _ => RemainingTime::Endless,
-            },
+            ms => RemainingTime::of(ms),
         })
+    }
+}
+
+impl RemainingTime {
+    /// From a time to live; below 0 if there is none.
+    fn of(ms: i64) -> Self {
+        match u64::try_from(ms) {
+            Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => RemainingTime::Ends(Duration::from_millis(ms)),
+            _ => RemainingTime::Endless,
+        }
     }
 }
 
@@ -163,26 +162,6 @@ impl StoreCall for ClearExpireCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&CLEAR_EXPIRE, keys)
-    }
-
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
-        answer.flag(1)
-    }
-}
-
-/// Removes the time to live of all keys, whatever they hold; the reply is whether any had one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PersistCall;
-
-impl StoreCall for PersistCall {
-    type Reply = bool;
-
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
-        Ok(keys.all().map(|key| space.persist(key)).contains(&true))
-    }
-
-    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::of_limiter(&PERSIST, keys)
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {

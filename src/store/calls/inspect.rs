@@ -52,23 +52,17 @@ impl StoreCall for InspectCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<InspectReply, Error> {
         let most_entries = usize::try_from(self.most_entries).unwrap_or(usize::MAX);
         let budget = |value, log| Budget {
-            value: look(space, value, |data| match data {
-                Data::Text(text) => Some(text.clone()),
-                _ => None,
-            }),
-            log: look(space, log, |data| match data {
-                Data::Log(log) => Some(StoredLog {
-                    len: log.len() as u64,
-                    entries: log.iter().take(most_entries).map(LogEntry::of).collect(),
-                }),
-                _ => None,
+            value: look(space, value, |data| data.as_text().map(str::to_owned)),
+            log: look(space, log, |data| {
+                let log = data.as_log()?;
+                let entries = log.iter().take(most_entries).map(LogEntry::of).collect();
+                Some(StoredLog { len: log.len() as u64, entries })
             }),
         };
         Ok(InspectReply {
             store_us: Some(space.now().saturating_mul(1000)),
-            hash: look(space, &keys.hash, |data| match data {
-                Data::Hash(fields) => Some(stored_rate(FIELDS.map(|it| fields.get(it).cloned()))),
-                _ => None,
+            hash: look(space, &keys.hash, |data| {
+                data.as_hash().map(|fields| stored_rate(FIELDS.map(|it| fields.get(it).cloned())))
             }),
             budgets: [
                 budget(&keys.value, &keys.permits),
@@ -89,10 +83,7 @@ impl StoreCall for InspectCall {
             })
         };
         Some(InspectReply {
-            store_us: match answer.bytes(1)? {
-                b"" => None,
-                _ => Some(answer.parsed(1)?),
-            },
+            store_us: store_us(answer)?,
             hash: stored(answer.list(2)?, |content| {
                 let fields = content.list(1)?;
                 (fields.len() == 4).then(|| stored_rate([0, 1, 2, 3].map(|at| text(fields, at))))
@@ -125,16 +116,11 @@ impl StoreCall for SemaphoreInspectCall {
         let permit = |(end, id): (i64, &[u8])| StoredPermit::of(id, end as f64);
         Ok(SemaphoreInspectReply {
             store_us: Some(space.now().saturating_mul(1000)),
-            value: look(space, &keys.hash, |data| match data {
-                Data::Text(text) => Some(text.clone()),
-                _ => None,
-            }),
-            out: look(space, &keys.value, |data| match data {
-                Data::Log(log) => Some(StoredPermits {
-                    len: log.len() as u64,
-                    permits: log.iter().take(most).map(permit).collect(),
-                }),
-                _ => None,
+            value: look(space, &keys.hash, |data| data.as_text().map(str::to_owned)),
+            out: look(space, &keys.value, |data| {
+                let out = data.as_log()?;
+                let permits = out.iter().take(most).map(permit).collect();
+                Some(StoredPermits { len: out.len() as u64, permits })
             }),
         })
     }
@@ -148,16 +134,11 @@ impl StoreCall for SemaphoreInspectCall {
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreInspectReply> {
         let permits = |key: ServerAnswer<'_>| {
-            let flat = key.list(2)?;
-            let permit = |at: usize| Some(StoredPermit::of(flat.bytes(at)?, flat.parsed(at + 1)?));
-            let permits = (0..flat.len()).step_by(2).map(permit).collect::<Option<_>>()?;
+            let permits = members(key, StoredPermit::of)?;
             Some(StoredPermits { len: key.unsigned(1)?, permits })
         };
         Some(SemaphoreInspectReply {
-            store_us: match answer.bytes(1)? {
-                b"" => None,
-                _ => Some(answer.parsed(1)?),
-            },
+            store_us: store_us(answer)?,
             value: stored(answer.list(3)?, |content| text(content, 1))?,
             out: stored(answer.list(4)?, permits)?,
         })
@@ -205,14 +186,24 @@ fn text(answer: ServerAnswer<'_>, at: usize) -> Option<String> {
 }
 
 fn entries(key: ServerAnswer<'_>) -> Option<StoredLog> {
+    // A whole number of milliseconds, unless another program has written it.
+    let entry = |member: &[u8], score: f64| LogEntry::of((score.floor() as i64, member));
+    Some(StoredLog { len: key.unsigned(1)?, entries: members(key, entry)? })
+}
+
+/// The members of a sorted set, each with its score behind it.
+fn members<T>(key: ServerAnswer<'_>, of: impl Fn(&[u8], f64) -> T) -> Option<Vec<T>> {
     let flat = key.list(2)?;
-    let entry = |at: usize| {
-        // A whole number of milliseconds, unless another program has written it.
-        let score: f64 = flat.parsed(at + 1)?;
-        Some(LogEntry::of((score.floor() as i64, flat.bytes(at)?)))
-    };
-    let entries = (0..flat.len()).step_by(2).map(entry).collect::<Option<_>>()?;
-    Some(StoredLog { len: key.unsigned(1)?, entries })
+    let member = |at: usize| Some(of(flat.bytes(at)?, flat.parsed(at + 1)?));
+    (0..flat.len()).step_by(2).map(member).collect()
+}
+
+/// The server's clock; `None` inside if the user may not ask for it.
+fn store_us(answer: ServerAnswer<'_>) -> Option<Option<i64>> {
+    match answer.bytes(1)? {
+        b"" => Some(None),
+        _ => answer.parsed(1).map(Some),
+    }
 }
 
 #[cfg(test)]

@@ -4,16 +4,11 @@
 
 use super::*;
 use crate::store::limits::{FAR_TTL_MS, MAX_PAUSE_PARTS};
-use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
-use crate::store::memory::log::Log;
+use crate::store::memory::config::{ReadLimiter, read_all};
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{MAX_ENTRY_PERMITS, PAUSE, pack};
 
-script!(PAUSES, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
-    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle",
-    "part/grant", "pause");
+script!(PAUSES, AtReceiver, of a limiter: "pause");
 
 /// Pauses a limiter, or ends its pause. If it is paused already, the later end counts.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +17,7 @@ pub(crate) struct PauseCall {
     /// How long the pause lasts from now on; 0 ends it.
     pub(crate) ms: u64,
     /// The rate that this client last saw in the limiter's hash.
-    pub(crate) seen: Option<SeenRate>,
+    pub(crate) seen: Option<Rate>,
 }
 
 fn part(number: u16) -> Vec<u8> {
@@ -33,42 +28,35 @@ impl StoreCall for PauseCall {
     type Reply = ();
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
-        let config = Config::read(space, keys, None)?;
-        let pair = Pair::of(keys, config.mode);
-        let value = read_value(space, &pair)?;
-        let now = space.time(self.now);
-        let cutoff = expiry_cutoff(now, &config);
-        let none = Log::default();
-        let log = space.log(pair.log)?.unwrap_or(&none);
-        let live = LiveLog::read_all(log, cutoff);
-        let settled = settle(&config, self.seen, value, &live)?;
-        let (mut before, mut ends) = (0, now + self.ms as i64);
-        while let Some(score) = log.score(&part(before)).filter(|score| *score > cutoff) {
-            (before, ends) = (before + 1, ends.max(score + config.interval));
+        let ReadLimiter { limiter, before, t: now, live } = read_all(space, keys, self.now)?;
+        let settled = settle(&limiter, self.seen, before, &live)?;
+        let (mut parts, mut ends) = (0, now + self.ms as i64);
+        let cutoff = limiter.cutoff(now);
+        while let Some(score) = live.log.score(&part(parts)).filter(|score| *score > cutoff) {
+            (parts, ends) = (parts + 1, ends.max(score + limiter.interval));
         }
         let after = match self.ms {
             0 => 0,
             _ => {
-                (config.rate as u64).div_ceil(MAX_ENTRY_PERMITS).min(MAX_PAUSE_PARTS.into()) as u16
+                (limiter.rate as u64).div_ceil(MAX_ENTRY_PERMITS).min(MAX_PAUSE_PARTS.into()) as u16
             }
         };
-        let freed = (i64::from(before) - i64::from(after)) * MAX_ENTRY_PERMITS as i64;
+        let freed = (i64::from(parts) - i64::from(after)) * MAX_ENTRY_PERMITS as i64;
 
         // Write.
         let changes = live.into_changes();
-        space.with_log(pair.log, |log| {
+        let value = Value { v: settled.v + freed, ..settled };
+        limiter.write(space, before, value, |log| {
             changes.write(log);
-            (0..after).for_each(|number| log.add(ends - config.interval, part(number)));
-            for number in after..before {
+            (0..after).for_each(|number| log.add(ends - limiter.interval, part(number)));
+            for number in after..parts {
                 log.remove(&part(number));
             }
         })?;
-        space.write_value(pair.value, value, Value { v: settled.v + freed, ..settled });
-        refresh_lifetime(space, keys, &pair, config.keep_alive);
-        if after > 0 && config.keep_alive > 0 {
+        if after > 0 && limiter.keep_alive > 0 {
             // Otherwise the limiter would be gone, and the pause with it, if nobody called for a keep-alive.
-            for key in [&keys.hash, pair.value, pair.log] {
-                space.expire_in(key, (ends - now).min(FAR_TTL_MS) + config.keep_alive);
+            for key in [limiter.hash, limiter.value, limiter.log] {
+                space.expire_in(key, (ends - now).min(FAR_TTL_MS) + limiter.keep_alive);
             }
         }
         Ok(())

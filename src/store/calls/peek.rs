@@ -4,15 +4,12 @@
 
 use super::*;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::config::{ReadLimiter, read_all};
 use crate::store::memory::heal::{audit_limit, heal};
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
-use crate::store::memory::log::Log;
 use crate::store::memory::settle::settle;
 use crate::store::memory::wait::WaitScan;
 
-script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
-    "part/live_log", "part/read_all", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
+script!(PEEK, AtEither, of a limiter: "peek");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekCall {
@@ -20,7 +17,7 @@ pub(crate) struct PeekCall {
     /// The number of permits to compute the wait for; 0 for none.
     pub(crate) permits: u64,
     /// The rate that this client last saw in the limiter's hash.
-    pub(crate) seen: Option<SeenRate>,
+    pub(crate) seen: Option<Rate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,28 +33,21 @@ impl StoreCall for PeekCall {
     type Reply = PeekReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PeekReply, Error> {
-        let config = Config::read(space, keys, None)?;
-        let pair = Pair::of(keys, config.mode);
-        let value = read_value(space, &pair)?;
-        let t = space.time(self.now);
-        let cutoff = expiry_cutoff(t, &config);
-        let none = Log::default();
-        let log = space.log(pair.log)?.unwrap_or(&none);
-
-        let mut live = LiveLog::read_all(log, cutoff);
+        let ReadLimiter { limiter, before, t, mut live } = read_all(space, keys, self.now)?;
         live.look_at_oldest()?;
-        let mut value = settle(&config, self.seen, value, &live)?;
+        let mut value = settle(&limiter, self.seen, before, &live)?;
         let permits = self.permits.min(MAX_EXACT) as i64;
         let refuses = permits > value.v.max(0);
-        let healed = heal(&config, &mut value, &mut live, refuses, audit_limit(self.seen, 0))?;
+        let healed = heal(&limiter, &mut value, &mut live, refuses, audit_limit(self.seen, 0))?;
 
         let wait = if permits <= value.v.max(0) {
             Wait::of_ms(0, false)
         } else {
-            WaitScan::new(&live, t, &config, healed.debt).wait_for(permits - value.v, (t, 0))?
+            let scan = WaitScan { live: &live, t, limiter, debt: healed.debt };
+            scan.wait_for(permits - value.v, (t, 0))?
         };
-        let available = value.v.clamp(0, config.rate) as u64;
-        Ok(PeekReply { rate: config.to_rate(), available, wait })
+        let available = value.v.clamp(0, limiter.rate) as u64;
+        Ok(PeekReply { rate: limiter.to_rate(), available, wait })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {

@@ -1,7 +1,7 @@
 //! Acquire from several limiters with a policy: a batch of requests decided as one step, each of which takes from all
 //! limiters or from none.
 //!
-//! The rule is in `src/policy/all.rs`, the twin of `lua/policy/all.lua`.
+//! The rule is in `src/policy/decide.rs`, the twin of `lua/policy/decide.lua`.
 
 use super::policy::{LimitAfter, corrected, opened, read_decision};
 use super::policy_script::script_together;
@@ -18,9 +18,9 @@ use crate::rate::MAX_EXACT;
 pub(crate) struct PolicyAllCall(pub(crate) Vec<(Keys, PolicyCall)>);
 
 impl StoreCall for PolicyAllCall {
-    type Reply = AcquireAllReply;
+    type Reply = AcquireReply;
 
-    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireAllReply, Error> {
+    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
         // Read.
         let limiters = self.0.iter().map(|(keys, call)| {
             opened(call.parameters(), space, keys, Some(&call.lane))
@@ -68,13 +68,9 @@ impl StoreCall for PolicyAllCall {
         Some(PolicyAllCall(calls))
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let (now, limits, outcomes) = read_decision(answer)?;
         (limits.len() == self.0.len()).then(|| self.reply(now, outcomes, limits))
-    }
-
-    fn other_keys(&self) -> impl Iterator<Item = &Keys> {
-        self.0.iter().map(|(keys, _)| keys)
     }
 }
 
@@ -85,13 +81,13 @@ impl PolicyAllCall {
         now: i64,
         outcomes: Vec<OutcomeGroup>,
         limits: Vec<LimitAfter>,
-    ) -> AcquireAllReply {
+    ) -> AcquireReply {
         let limits = self.0.iter().zip(limits).map(|((_, call), limit)| LimitReply {
             rate: call.policy.rate(),
             left: limit.left.min(MAX_EXACT) as i64,
             repaired: 0,
             mark: Some(limit.mark),
         });
-        AcquireAllReply { now: now / 1000, outcomes, limits: limits.collect() }
+        AcquireReply::of_group(now / 1000, outcomes, limits.collect())
     }
 }

@@ -4,14 +4,11 @@
 
 use super::*;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::grant::give_back;
-use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::log::Log;
 use crate::wire::entry::{EntryId, pack};
 
-script!(REFUND, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
-    "part/entry", "part/grant", "refund");
+script!(REFUND, AtReceiver, of a limiter: "refund");
 
 /// Returns permits of the grant with this id. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +37,9 @@ impl StoreCall for RefundCall {
         if space.hash(&keys.hash)?.is_none() {
             return Ok(RefundReply { credited: 0, left: 0 });
         }
-        let config = Config::read(space, keys, None)?;
-        let pair = Pair::of(keys, config.mode);
-        let value = read_value(space, &pair)?;
-        let none = Log::default();
-        let log = space.log(pair.log)?.unwrap_or(&none);
+        let limiter = StoredLimiter::read(space, keys, None)?;
+        let value = limiter.read_value(space)?;
+        let log = space.log_or_empty(limiter.log)?;
         let mut parts = log.of_id(self.id);
         parts.retain(|part| part.score == self.entry_date);
         if parts.is_empty() {
@@ -56,16 +51,18 @@ impl StoreCall for RefundCall {
         let credit = held - held.min(may_keep);
         let raised = value.filter(|_| credit > 0).map(|v| {
             let is_short = log.len() <= SHORT_LOG;
-            let most = if is_short { config.rate - (log.sum() - credit) } else { config.rate };
+            let most = if is_short { limiter.rate - (log.sum() - credit) } else { limiter.rate };
             v.max(most.min(v + credit))
         });
 
         // Write.
-        space.with_log(pair.log, |log| give_back(log, parts, credit, self.id, self.entry_date))?;
+        space.with_log(limiter.log, |log| {
+            give_back(log, parts, credit, self.id, self.entry_date);
+        })?;
         if let Some(v) = raised.filter(|v| value != Some(*v)) {
-            space.change_number(pair.value, v);
+            space.change_number(limiter.value, v);
         }
-        refresh_lifetime(space, keys, &pair, config.keep_alive);
+        limiter.refresh_lifetime(space);
         Ok(RefundReply { credited: credit as u64, left: (held - credit) as u64 })
     }
 

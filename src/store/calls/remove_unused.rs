@@ -6,17 +6,13 @@ use std::sync::Arc;
 
 use super::*;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::config::{ReadLimiter, read_all};
 use crate::store::memory::heal::heal;
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
-use crate::store::memory::log::Log;
 use crate::store::memory::settle::settle;
 use crate::store::redis::check_one_slot;
 use crate::wire::integer;
 
-script!(REMOVE_UNUSED, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/entry", "part/live_log", "part/read_all", "part/settle", "part/trim", "part/heal",
-    "remove_unused");
+script!(REMOVE_UNUSED, AtReceiver, of a limiter: "remove_unused");
 
 /// Removes a value and a log without information; the reply is the number of removed keys. If there is no
 /// hash, removes a log that has only entries of Redisson, the last older than `age_ms`, or a lone integer
@@ -36,10 +32,9 @@ impl StoreCall for RemoveUnusedCall {
         if keys.sibling().is_some_and(|sibling| space.has(&sibling.hash)) {
             return Ok(0);
         }
-        let t = space.time(self.now);
         if !has_hash {
             // Only their names say that these are a limiter's keys: another program may use the same names.
-            let cutoff = t.saturating_sub_unsigned(self.age_ms);
+            let cutoff = space.time(self.now).saturating_sub_unsigned(self.age_ms);
             let mut unused = Vec::new();
             for pair in [(&keys.value, &keys.permits), (&keys.client_value, &keys.client_permits)] {
                 let (text, log) = (space.text(pair.0)?, space.log(pair.1)?);
@@ -59,20 +54,15 @@ impl StoreCall for RemoveUnusedCall {
             }
             return Ok(unused.into_iter().map(|(value, log)| remove(space, value, log)).sum());
         }
-        let config = Config::read(space, keys, None)?;
-        let pair = Pair::of(keys, config.mode);
-        let before = read_value(space, &pair)?;
-        let none = Log::default();
-        let log = space.log(pair.log)?.unwrap_or(&none);
-        let mut live = LiveLog::read_all(log, expiry_cutoff(t, &config));
-        if before.is_none() && (log.is_empty() || space.has(pair.value)) {
+        let ReadLimiter { limiter, before, mut live, .. } = read_all(space, keys, self.now)?;
+        if before.is_none() && (live.log.is_empty() || space.has(limiter.value)) {
             // There is nothing, or a value that is not an integer: its owner is unknown.
             return Ok(0);
         }
-        let mut value = settle(&config, None, before, &live)?;
-        let healed = heal(&config, &mut value, &mut live, false, u64::MAX)?;
-        let says_nothing = healed.deficit == 0 && value.v == config.rate;
-        Ok(if says_nothing { remove(space, pair.value, pair.log) } else { 0 })
+        let mut value = settle(&limiter, None, before, &live)?;
+        let healed = heal(&limiter, &mut value, &mut live, false, u64::MAX)?;
+        let says_nothing = healed.deficit == 0 && value.v == limiter.rate;
+        Ok(if says_nothing { remove(space, limiter.value, limiter.log) } else { 0 })
     }
 
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {

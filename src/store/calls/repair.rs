@@ -2,20 +2,18 @@
 //!
 //! `lua/repair.lua` is its twin.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::store::limits::MOST_AHEAD_MS;
-use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::config::{ReadLimiter, StoredLimiter, read_all};
 use crate::store::memory::grant::write_entries;
 use crate::store::memory::heal::{Healed, heal};
-use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{EntryId, is_pause, pack};
 
-script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
-    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle",
-    "part/trim", "part/heal", "part/grant", "repair");
+script!(REPAIR, AtReceiver, of a limiter: "repair");
 
 /// Fits value and log to the rate. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
@@ -72,20 +70,13 @@ impl StoreCall for RepairCall {
     type Reply = Repair;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Repair, Error> {
-        let config = Config::read(space, keys, None)?;
-        let pair = Pair::of(keys, config.mode);
-        let before = read_value(space, &pair)?;
-        let t = space.time(self.now);
-        let cutoff = expiry_cutoff(t, &config);
-        let none = Log::default();
-        let log = space.log(pair.log)?.unwrap_or(&none);
-
-        let mut live = LiveLog::read_all(log, cutoff);
+        let ReadLimiter { limiter, before, t, mut live } = read_all(space, keys, self.now)?;
+        let log = live.log;
         let (mut value, mut healed, mut is_off) = (None, Healed::default(), false);
         // A limiter that was not used has nothing to fit.
         if before.is_some() || !log.is_empty() {
-            let mut fitted = settle(&config, None, before, &live)?;
-            healed = heal(&config, &mut fitted, &mut live, false, u64::MAX)?;
+            let mut fitted = settle(&limiter, None, before, &live)?;
+            healed = heal(&limiter, &mut fitted, &mut live, false, u64::MAX)?;
             is_off = healed.deficit != 0
                 || before.is_none_or(|before| fitted.v != before + live.dropped.credit);
             value = Some(Value { set: true, ..fitted });
@@ -96,11 +87,11 @@ impl StoreCall for RepairCall {
             let ahead = log.later_than(far_ahead).filter(|(_, member)| !is_pause(member));
             ahead.map(|(_, member)| member.to_vec()).collect()
         };
-        let endless = endless_keys(space, keys, &pair, &config);
+        let endless = endless_keys(space, &limiter);
         let reply = Repair {
-            rate: config.to_rate(),
+            rate: limiter.to_rate(),
             before,
-            after: value.map_or(config.rate, |value| value.v),
+            after: value.map_or(limiter.rate, |value| value.v),
             expired: live.dropped.credit as u64,
             debt: healed.debt as u64,
             endless_keys: endless,
@@ -114,18 +105,18 @@ impl StoreCall for RepairCall {
         // Write.
         if let Some(value) = value.filter(|_| is_off) {
             let changes = live.into_changes();
-            space.with_log(pair.log, |log| {
+            space.with_log(limiter.log, |log| {
                 changes.write(log);
                 write_entries(log, healed.debt, |number| self.id.debt(number), t);
             })?;
-            space.write_value(pair.value, before, value);
+            space.write_value(limiter.value, before, value);
         }
         // These permits may be in use, so they come back an interval from now; but for those just taken out.
-        space.with_log(pair.log, |log| {
+        space.with_log(limiter.log, |log| {
             read_ahead(log).into_iter().for_each(|member| log.add(t, member));
         })?;
         if is_off || endless > 0 || reply.dated_ahead > 0 {
-            refresh_lifetime(space, keys, &pair, config.keep_alive);
+            limiter.refresh_lifetime(space);
         }
         Ok(reply)
     }
@@ -152,14 +143,10 @@ impl StoreCall for RepairCall {
 }
 
 /// The number of keys that live forever although the limiter does not.
-fn endless_keys(space: &Keyspace, keys: &Keys, pair: &Pair<'_>, config: &Config) -> u64 {
-    let lives =
-        config.keep_alive > 0 || space.expires_at(&keys.hash).is_some_and(|at| at > space.now());
-    let is_endless = |key: &&str| space.has(key) && space.expires_at(key).is_none();
-    match lives {
-        true => {
-            [&*keys.hash, pair.value, pair.log].iter().filter(|key| is_endless(key)).count() as u64
-        }
-        false => 0,
-    }
+fn endless_keys(space: &Keyspace, limiter: &StoredLimiter<'_>) -> u64 {
+    let ends = space.expires_at(limiter.hash).is_some_and(|at| at > space.now());
+    let is_endless = |key: &&Arc<str>| {
+        (limiter.keep_alive > 0 || ends) && space.has(key) && space.expires_at(key).is_none()
+    };
+    [limiter.hash, limiter.value, limiter.log].into_iter().filter(is_endless).count() as u64
 }

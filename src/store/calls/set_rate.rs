@@ -5,15 +5,12 @@
 use super::*;
 use crate::rate::Mode;
 use crate::store::limits::FAR_TTL_MS;
-use crate::store::memory::config::{self, Pair, read_value};
-use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::config::{StoredLimiter, texts};
+use crate::store::memory::keyspace::Fields;
 use crate::store::memory::live_log::LiveLog;
-use crate::store::memory::log::Log;
-use crate::wire::{KEEP_ALIVE, TYPE};
+use crate::wire::{KEEP_ALIVE, TYPE, mode_text};
 
-script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
-    "part/config", "part/lifetime", "part/entry", "part/live_log", "set_rate");
+script!(SET_RATE, AtReceiver, of a limiter: "set_rate");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetRateCall {
@@ -44,8 +41,8 @@ impl StoreCall for SetRateCall {
             return Ok(false);
         }
         let rate = &self.rate;
-        let pair = Pair::of(keys, rate.mode());
-        let kind = config::type_text(rate.mode());
+        let limiter = StoredLimiter::of(keys, rate);
+        let kind = mode_text(rate.mode());
         let other_mode =
             old.and_then(|fields| fields.get(TYPE)).is_some_and(|old_kind| old_kind != kind);
         let had_keep_alive = old.is_some_and(has_keep_alive);
@@ -54,28 +51,27 @@ impl StoreCall for SetRateCall {
         let keep = self.state == StateRule::Keep && !other_mode;
         let mut kept = None;
         if keep {
-            read_value(space, &pair)?;
-            let cutoff = space.time(self.now).saturating_sub(rate.interval_ms() as i64);
-            let none = Log::default();
-            let live = LiveLog::read_all(space.log(pair.log)?.unwrap_or(&none), cutoff);
-            kept = Some((rate.permits() as i64 - live.sum_log()?, live.into_changes()));
+            limiter.read_value(space)?;
+            let cutoff = limiter.cutoff(space.time(self.now));
+            let live = LiveLog::read_all(space.log_or_empty(limiter.log)?, cutoff);
+            kept = Some((limiter.rate - live.sum_log()?, live.into_changes()));
         }
 
         let fields = space.hash_mut(&keys.hash)?;
-        for (name, text) in config::texts(rate) {
+        for (name, text) in texts(rate) {
             fields.insert(name.into(), text);
         }
-        if rate.keep_alive_ms() > 0 {
-            space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
+        if limiter.keep_alive > 0 {
+            space.expire_in(&keys.hash, limiter.keep_alive);
         } else if had_keep_alive {
-            end_keep_alive(space, keys, &pair, rate.mode());
+            end_keep_alive(space, &limiter);
         }
 
         match kept {
             Some((v, changes)) => {
-                space.with_log(pair.log, |log| changes.write(log))?;
-                space.set_number(pair.value, v);
-                refresh_lifetime(space, keys, &pair, rate.keep_alive_ms() as i64);
+                space.with_log(limiter.log, |log| changes.write(log))?;
+                space.set_number(limiter.value, v);
+                limiter.refresh_lifetime(space);
             }
             None if other_mode && self.state != StateRule::DropNewMode => {
                 for key in &keys.all()[1..] {
@@ -83,8 +79,8 @@ impl StoreCall for SetRateCall {
                 }
             }
             None => {
-                space.remove(pair.value);
-                space.remove(pair.log);
+                space.remove(limiter.value);
+                space.remove(limiter.log);
             }
         }
         Ok(true)
@@ -110,9 +106,9 @@ impl StoreCall for SetRateCall {
 
 /// Removes the time to live that the keep-alive had set. In PER_CLIENT other clients' keys are out of reach,
 /// and would end before the hash: they get a far time to live from their own clients.
-fn end_keep_alive(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, mode: Mode) {
-    for key in [&keys.hash, pair.value, pair.log] {
-        match mode {
+fn end_keep_alive(space: &mut Keyspace, limiter: &StoredLimiter<'_>) {
+    for key in [limiter.hash, limiter.value, limiter.log] {
+        match limiter.mode {
             Mode::Overall => space.persist(key),
             Mode::PerClient => space.expire_in(key, FAR_TTL_MS),
         };

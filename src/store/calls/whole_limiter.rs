@@ -1,6 +1,6 @@
 //! Calls that act on all keys of a limiter at once.
 //!
-//! `lua/rename.lua` and `lua/size_in_memory.lua` are its twins; a server has commands for the rest.
+//! `lua/persist.lua`, `lua/rename.lua` and `lua/size_in_memory.lua` are its twins; a server has commands for the rest.
 
 use super::*;
 use crate::store::memory::config::is_per_client;
@@ -8,66 +8,47 @@ use crate::store::memory::keyspace::{Data, Keyspace, Slot};
 use crate::store::redis::check_same_slot;
 use crate::store::refusal;
 
+script!(PERSIST, AtReceiver: "persist");
 script!(RENAME, Waits: "part/hash", "rename");
 script!(SIZE_IN_MEMORY, AtReceiver: "size_in_memory");
 
-/// Whether the limiter's hash exists.
+/// A call that treats all keys alike, whatever they hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ExistsCall;
-
-impl StoreCall for ExistsCall {
-    type Reply = bool;
-
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
-        Ok(space.has(&keys.hash))
-    }
-
-    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::plain("EXISTS", &[&keys.hash])
-    }
-
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
-        Some(answer.integer(0)? > 0)
-    }
+pub(crate) enum KeysCall {
+    /// The reply is whether the hash exists.
+    Exists,
+    /// Marks all keys as used now, for the server's eviction; the reply is whether there was any.
+    Touch,
+    /// Removes all keys; the reply is whether there was any.
+    Delete,
+    /// Removes the time to live of all keys; the reply is whether any had one.
+    Persist,
 }
 
-/// Marks all keys as used now, for the server's eviction; the reply is whether there was any.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TouchCall;
-
-impl StoreCall for TouchCall {
+impl StoreCall for KeysCall {
     type Reply = bool;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
-        Ok(keys.all().iter().any(|key| space.has(key)))
+        Ok(match self {
+            KeysCall::Exists => space.has(&keys.hash),
+            KeysCall::Touch => keys.all().iter().any(|key| space.has(key)),
+            KeysCall::Delete => keys.all().map(|key| space.remove(key).is_some()).contains(&true),
+            KeysCall::Persist => keys.all().map(|key| space.persist(key)).contains(&true),
+        })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::plain("TOUCH", &keys.all())
+        match self {
+            KeysCall::Exists => ServerCommand::plain("EXISTS", &[&keys.hash]),
+            KeysCall::Touch => ServerCommand::plain("TOUCH", &keys.all()),
+            KeysCall::Delete => ServerCommand::plain("DEL", &keys.all()),
+            KeysCall::Persist => ServerCommand::of_limiter(&PERSIST, keys),
+        }
     }
 
+    /// A script's status comes before the number of keys.
     fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
-        Some(answer.integer(0)? > 0)
-    }
-}
-
-/// Removes all keys; the reply is whether there was any.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DeleteCall;
-
-impl StoreCall for DeleteCall {
-    type Reply = bool;
-
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
-        Ok(keys.all().map(|key| space.remove(key).is_some()).contains(&true))
-    }
-
-    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::plain("DEL", &keys.all())
-    }
-
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
-        Some(answer.integer(0)? > 0)
+        Some(answer.integer(answer.len().checked_sub(1)?)? > 0)
     }
 }
 
@@ -96,7 +77,7 @@ impl StoreCall for RenameCall {
         // If we deleted the other limiter first, the usage would be lost between `api` and `{api}`, which
         // have the same value and log.
         let moved = moved.map(|(from, to)| (space.remove(from), to));
-        DeleteCall.decide(space, to)?;
+        KeysCall::Delete.decide(space, to)?;
         for (slot, to) in moved {
             if let Some(slot) = slot {
                 space.put(to, slot);

@@ -5,64 +5,109 @@
 
 use std::sync::Arc;
 
+use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::memory::keyspace::{Fields, Keyspace};
+use crate::store::memory::live_log::LiveLog;
+use crate::store::memory::log::Log;
+use crate::store::memory::settle::Value;
 use crate::store::refusal;
 use crate::wire::keys::Keys;
-use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer};
+use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer, mode_text};
 
-/// The rate in the hash: positive, and exact as a Lua number.
+/// A limiter with the rate in force, positive and exact as a Lua number, and the keys of its mode.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Config {
+pub(crate) struct StoredLimiter<'k> {
     pub(crate) mode: Mode,
     pub(crate) rate: i64,
     /// In ms.
     pub(crate) interval: i64,
     /// In ms; 0 for none.
     pub(crate) keep_alive: i64,
+    pub(crate) hash: &'k Arc<str>,
+    pub(crate) value: &'k Arc<str>,
+    pub(crate) log: &'k Arc<str>,
 }
 
-impl Config {
-    /// Reads the rate in force. If the type is missing, `create` supplies what is missing.
-    pub(crate) fn read(
-        space: &Keyspace,
-        keys: &Keys,
-        create: Option<&Rate>,
-    ) -> Result<Config, Error> {
-        let none = Fields::new();
-        let fields = space.hash(&keys.hash)?.unwrap_or(&none);
-        match create {
-            Some(rate) if !fields.contains_key(TYPE) => {
-                let mut filled = fields.clone();
-                fill(&mut filled, rate);
-                Config::parse(&filled)
-            }
-            _ => Config::parse(fields),
+/// A limiter as a call finds it that drops all expired entries.
+pub(crate) struct ReadLimiter<'k, 's> {
+    pub(crate) limiter: StoredLimiter<'k>,
+    /// The stored value.
+    pub(crate) before: Option<i64>,
+    /// The time of the call.
+    pub(crate) t: i64,
+    pub(crate) live: LiveLog<'s>,
+}
+
+impl<'k> StoredLimiter<'k> {
+    pub(crate) fn of(keys: &'k Keys, rate: &Rate) -> Self {
+        let [hash, value, log] = keys.of_mode(rate.mode());
+        StoredLimiter {
+            mode: rate.mode(),
+            rate: rate.permits() as i64,
+            interval: rate.interval_ms() as i64,
+            keep_alive: rate.keep_alive_ms() as i64,
+            hash,
+            value,
+            log,
         }
     }
 
-    fn parse(fields: &Fields) -> Result<Config, Error> {
-        let field = |name: &str| fields.get(name).map(String::as_str);
-        let (Some(rate), Some(interval), Some(kind)) = (field(RATE), field(INTERVAL), field(TYPE))
-        else {
-            return Err(refusal::not_initialized(missing(fields)));
-        };
-        Ok(Config {
-            rate: number(RATE, rate, 1)?,
-            interval: number(INTERVAL, interval, 1)?,
-            mode: match kind {
-                "0" => Mode::Overall,
-                "1" => Mode::PerClient,
-                _ => return Err(refusal::unreadable(TYPE, kind)),
-            },
-            keep_alive: field(KEEP_ALIVE).map_or(Ok(0), |ms| number(KEEP_ALIVE, ms, 0))?,
-        })
+    /// Reads the rate in force. If the type is missing, `create` supplies what is missing.
+    pub(crate) fn read(
+        space: &Keyspace,
+        keys: &'k Keys,
+        create: Option<&Rate>,
+    ) -> Result<Self, Error> {
+        let mut fields = space.hash(&keys.hash)?.cloned().unwrap_or_default();
+        if let Some(rate) = create.filter(|_| !fields.contains_key(TYPE)) {
+            fill(&mut fields, rate);
+        }
+        Ok(StoredLimiter::of(keys, &parse(&fields)?))
     }
 
     pub(crate) fn to_rate(self) -> Rate {
         Rate::from_wire(self.mode, self.rate as u64, self.interval as u64, self.keep_alive as u64)
     }
+
+    /// The latest score that has expired at `t`.
+    pub(crate) fn cutoff(&self, t: i64) -> i64 {
+        t.saturating_sub(self.interval)
+    }
+
+    /// Reads the value; anything but an integer counts as missing. Also checks the types of value and log, so
+    /// that no error is found after the first write.
+    pub(crate) fn read_value(&self, space: &Keyspace) -> Result<Option<i64>, Error> {
+        space.log(self.log)?;
+        Ok(space.text(self.value)?.and_then(integer))
+    }
+
+    /// Writes the log, the value, which was `before`, and the lifetimes.
+    pub(crate) fn write(
+        &self,
+        space: &mut Keyspace,
+        before: Option<i64>,
+        value: Value,
+        write_log: impl FnOnce(&mut Log),
+    ) -> Result<(), Error> {
+        space.with_log(self.log, write_log)?;
+        space.write_value(self.value, before, value);
+        self.refresh_lifetime(space);
+        Ok(())
+    }
+}
+
+/// Reads the limiter for a call at this time. `lua/part/read_all.lua` does the same.
+pub(crate) fn read_all<'k, 's>(
+    space: &'s Keyspace,
+    keys: &'k Keys,
+    now: Now,
+) -> Result<ReadLimiter<'k, 's>, Error> {
+    let limiter = StoredLimiter::read(space, keys, None)?;
+    let (before, t) = (limiter.read_value(space)?, space.time(now));
+    let live = LiveLog::read_all(space.log_or_empty(limiter.log)?, limiter.cutoff(t));
+    Ok(ReadLimiter { limiter, before, t, live })
 }
 
 /// Reads the rate; `None` if there is no hash.
@@ -74,14 +119,30 @@ pub(crate) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Erro
 pub(crate) fn config_of(fields: &Fields) -> Result<Option<Rate>, Error> {
     match missing(fields) {
         missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
-        _ => Config::parse(fields).map(|config| Some(config.to_rate())),
+        _ => parse(fields).map(Some),
     }
+}
+
+fn parse(fields: &Fields) -> Result<Rate, Error> {
+    let field = |name: &str| fields.get(name).map(String::as_str);
+    let (Some(rate), Some(interval), Some(kind)) = (field(RATE), field(INTERVAL), field(TYPE))
+    else {
+        return Err(refusal::not_initialized(missing(fields)));
+    };
+    let (rate, interval) = (number(RATE, rate, 1)?, number(INTERVAL, interval, 1)?);
+    let mode = match kind {
+        "0" => Mode::Overall,
+        "1" => Mode::PerClient,
+        _ => return Err(refusal::unreadable(TYPE, kind)),
+    };
+    let keep_alive = field(KEEP_ALIVE).map_or(Ok(0), |ms| number(KEEP_ALIVE, ms, 0))?;
+    Ok(Rate::from_wire(mode, rate, interval, keep_alive))
 }
 
 /// Whether the hash says PER_CLIENT; OVERALL if it does not say.
 pub(crate) fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
     let kind = space.hash(&keys.hash)?.and_then(|fields| fields.get(TYPE));
-    Ok(kind.is_some_and(|kind| kind == type_text(Mode::PerClient)))
+    Ok(kind.is_some_and(|kind| kind == mode_text(Mode::PerClient)))
 }
 
 /// Redisson's `trySetRate`, for a hash without a type. Returns whether it wrote.
@@ -102,7 +163,7 @@ pub(crate) fn missing(fields: &Fields) -> [bool; 3] {
 }
 
 /// Sets each missing field, as Redisson's `trySetRate` does.
-pub(crate) fn fill(fields: &mut Fields, rate: &Rate) {
+fn fill(fields: &mut Fields, rate: &Rate) {
     for (name, text) in texts(rate) {
         fields.entry(name.into()).or_insert(text);
     }
@@ -114,44 +175,15 @@ pub(crate) fn texts(rate: &Rate) -> [(&'static str, String); 4] {
         (RATE, rate.permits().to_string()),
         (INTERVAL, rate.interval_ms().to_string()),
         (KEEP_ALIVE, rate.keep_alive_ms().to_string()),
-        (TYPE, type_text(rate.mode()).into()),
+        (TYPE, mode_text(rate.mode()).into()),
     ]
 }
 
-pub(crate) fn type_text(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Overall => "0",
-        Mode::PerClient => "1",
-    }
-}
-
 /// Parses a numeric field, which must consist of decimal digits.
-fn number(field: &str, text: &str, min: u64) -> Result<i64, Error> {
+fn number(field: &str, text: &str, min: u64) -> Result<u64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
-        Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number as i64),
+        Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number),
         _ => Err(refusal::unreadable(field, text)),
     }
-}
-
-/// The value and the log of the mode in force.
-pub(crate) struct Pair<'a> {
-    pub(crate) value: &'a Arc<str>,
-    pub(crate) log: &'a Arc<str>,
-}
-
-impl<'a> Pair<'a> {
-    pub(crate) fn of(keys: &'a Keys, mode: Mode) -> Self {
-        match mode {
-            Mode::Overall => Pair { value: &keys.value, log: &keys.permits },
-            Mode::PerClient => Pair { value: &keys.client_value, log: &keys.client_permits },
-        }
-    }
-}
-
-/// Reads the value; anything but an integer counts as missing. Also checks the types of value and log, so
-/// that no error is found after the first write.
-pub(crate) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
-    space.log(pair.log)?;
-    Ok(space.text(pair.value)?.and_then(integer))
 }

@@ -1,6 +1,6 @@
 //! Deciding the requests of a call, one after the other.
 //!
-//! `lua/part/decide.lua` is its twin.
+//! `lua/part/decide.lua` is its twin; for several limiters it is the middle part of `acquire_all`.
 
 use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
@@ -8,160 +8,125 @@ use crate::store::memory::share::Share;
 use crate::store::memory::wait::WaitScan;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
-/// The permits that the requests may take, and those that they took.
-pub(super) struct Budget {
+/// A limiter as the requests of a call see it.
+pub(super) struct Budget<'a> {
+    /// The requests, with the permits that each takes from this limiter.
+    pub(super) groups: &'a [RequestGroup],
+    /// The most permits that a request can be granted.
+    pub(super) most: i64,
     /// Permits free for the requests of this call.
     pub(super) free: i64,
     /// Other free permits, not for this call's requests: they count only for waits.
     pub(super) beyond: i64,
     pub(super) granted: i64,
+    /// The permits of waiting requests, which come first.
+    pub(super) queued: i64,
     /// The date of the grant.
     pub(super) date: i64,
-    /// The share that limits requests that can wait.
-    pub(super) share: Option<Share>,
+    /// `None` if another attempt was granted what is free: those that got nothing from it are refused again.
+    pub(super) scan: Option<WaitScan<'a>>,
 }
 
-/// Answers all requests with one outcome.
-pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup> {
-    let count = groups.iter().map(|group| group.count).sum();
-    vec![OutcomeGroup { count, outcome }]
-}
-
-/// The previous answer to requests that come again, given the permits granted then, each for no more than `most`.
-pub(super) fn answer_as_before(
-    groups: &[RequestGroup],
-    most: i64,
-    permits: i64,
-) -> Vec<OutcomeGroup> {
-    let wait = Wait::of_ms(1, true);
-    let mut outcomes: Vec<OutcomeGroup> = Vec::new();
-    let mut left = permits;
-    for group in groups {
-        let each = i64::try_from(group.permits).unwrap_or(i64::MAX);
-        if each > most {
-            push_outcome(&mut outcomes, group.count, Outcome::ExceedsRate);
-            continue;
-        }
-        let fit = group.count.min((left / each).max(0) as u64);
-        left -= each * fit as i64;
-        push_outcome(&mut outcomes, fit, Outcome::Granted);
-        push_outcome(&mut outcomes, group.count - fit, Outcome::Refused(wait));
-    }
-    outcomes
-}
-
-/// Decides the requests, each for no more than `most`. `is_settled`: no expired entry is left in the log; otherwise
-/// requests that do not fit are left undecided.
+/// Decides the requests, each of which takes from all limiters or from none. `share` limits those that can wait.
+/// `is_settled`: no expired entry is left in a log; otherwise requests that do not fit are left undecided.
+/// `refused` makes the outcome of a refusal, of the number of the limiter to be waited for longest. So does an
+/// error, which comes with the number of the limiter whose log cannot be read.
 pub(super) fn decide(
-    groups: &[RequestGroup],
-    most: i64,
+    limits: &mut [Budget<'_>],
+    mut share: Option<Share>,
     is_settled: bool,
-    budget: &mut Budget,
-    scan: WaitScan<'_>,
-) -> Result<Vec<OutcomeGroup>, Error> {
-    let mut queue =
-        RequestQueue { budget, scan, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
-    let mut undecided = false;
-    for group in groups {
-        let permits = i64::try_from(group.permits).unwrap_or(i64::MAX);
-        let mut count = group.count;
-        if !undecided && permits > most {
-            queue.answer(count, Outcome::ExceedsRate);
+    refused: impl Fn(u8, Wait) -> Outcome,
+) -> Result<Vec<OutcomeGroup>, (usize, Error)> {
+    let mut outcomes = Vec::new();
+    let (mut waiting, mut undecided) = (0, false);
+    let (mut last, mut by) = (Wait::of_ms(1, true), 0);
+    for k in 0..limits[0].groups.len() {
+        let RequestGroup { max_wait_ms, mut count, .. } = limits[0].groups[k];
+        if !undecided && limits.iter().any(|limit| limit.permits(k) > limit.most) {
+            push_outcome(&mut outcomes, count, Outcome::ExceedsRate);
             continue;
         }
-        if !undecided && (queue.queued == 0 || queue.holds_back()) {
-            count -= queue.grant(permits, group.max_wait_ms, count);
+        // Behind requests that wait although they fit there may be room for requests that cannot wait that long.
+        let queued = limits[0].queued;
+        if !undecided && (queued == 0 || share.is_some() && queued < limits[0].free) {
+            let mut fit = fitting(limits, k, count);
+            if let Some(share) = share.as_mut().filter(|share| max_wait_ms >= share.hold_ms) {
+                fit = if queued > 0 { 0 } else { share.take(limits[0].permits(k), fit) };
+            }
+            for limit in &mut *limits {
+                let permits = limit.permits(k) * fit as i64;
+                (limit.free, limit.granted) = (limit.free - permits, limit.granted + permits);
+            }
+            push_outcome(&mut outcomes, fit, Outcome::Granted);
+            count -= fit;
             undecided = count > 0 && !is_settled;
-            count -= queue.hold_back(permits, count);
+            if let Some(share) = &share {
+                // Requests that fit but exceed the share.
+                let held = fitting(limits, k, count);
+                let wait = Wait::of_ms(share.hold_ms, true);
+                push_outcome(&mut outcomes, held, Outcome::Waiting(wait));
+                limits.iter_mut().for_each(|limit| limit.queue(k, held));
+                count -= held;
+            }
         }
         if undecided {
-            queue.answer(count, Outcome::Undecided);
-        } else if count > 0 {
-            queue.refuse_or_queue(permits, group.max_wait_ms, count)?;
+            push_outcome(&mut outcomes, count, Outcome::Undecided);
+            continue;
         }
-    }
-    Ok(queue.outcomes)
-}
-
-struct RequestQueue<'a> {
-    budget: &'a mut Budget,
-    scan: WaitScan<'a>,
-    /// The permits of waiting requests, which come first.
-    queued: i64,
-    /// The number of waiting requests whose wait was computed by a scan.
-    waiting: usize,
-    last: Option<Wait>,
-    outcomes: Vec<OutcomeGroup>,
-}
-
-impl RequestQueue<'_> {
-    /// Whether requests wait although they fit: behind them there may be room for requests that cannot wait
-    /// that long.
-    fn holds_back(&self) -> bool {
-        self.budget.share.is_some() && self.queued < self.budget.free
-    }
-
-    /// How many requests fit behind the waiting ones.
-    fn fit(&self, permits: i64, count: u64) -> u64 {
-        count.min(((self.budget.free - self.queued) / permits).max(0) as u64)
-    }
-
-    /// Grants as many requests as fit, and returns how many.
-    fn grant(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> u64 {
-        let mut fit = self.fit(permits, count);
-        if let Some(share) = &mut self.budget.share
-            && max_wait_ms >= share.hold_ms
-        {
-            fit = if self.queued > 0 { 0 } else { share.take(permits, fit) };
-        }
-        self.budget.free -= permits * fit as i64;
-        self.budget.granted += permits * fit as i64;
-        self.answer(fit, Outcome::Granted);
-        fit
-    }
-
-    /// Makes requests wait that fit but exceed the share; returns how many.
-    fn hold_back(&mut self, permits: i64, count: u64) -> u64 {
-        let Some(share) = &self.budget.share else { return 0 };
-        let wait = Wait::of_ms(share.hold_ms, true);
-        let held = self.fit(permits, count);
-        self.answer(held, Outcome::Waiting(wait));
-        self.queued += permits * held as i64;
-        held
-    }
-
-    /// Answers requests that do not fit, or come after a waiting one.
-    fn refuse_or_queue(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> Result<(), Error> {
-        let mut left = count;
-        while left > 0 {
-            let exact = self.waiting < EXACT_WAITS;
-            let wait = match self.last {
-                Some(last) if !exact => Wait { at_least: true, ..last },
-                _ => self.wait(permits)?,
+        while count > 0 {
+            let is_exact = waiting < EXACT_WAITS;
+            let wait = match is_exact {
+                true => longest_wait(limits, k, &mut by)?,
+                false => Wait { at_least: true, ..last },
             };
-            if max_wait_ms < wait.ms() {
+            if max_wait_ms < wait.ms() || limits[0].scan.is_none() {
                 // A refused request blocks no others, so the next one like it has the same wait.
-                self.answer(left, Outcome::Refused(wait));
-                return Ok(());
+                push_outcome(&mut outcomes, count, refused(by, wait));
+                break;
             }
-            let n = if exact { 1 } else { left };
-            self.answer(n, Outcome::Waiting(wait));
-            self.last = Some(wait);
-            self.waiting += 1;
-            let more = permits.saturating_mul(i64::try_from(n).unwrap_or(i64::MAX));
-            self.queued = self.queued.saturating_add(more);
-            left -= n;
+            let several = if is_exact { 1 } else { count };
+            push_outcome(&mut outcomes, several, Outcome::Waiting(wait));
+            limits.iter_mut().for_each(|limit| limit.queue(k, several));
+            (last, waiting, count) = (wait, waiting + 1, count - several);
         }
-        Ok(())
+    }
+    Ok(outcomes)
+}
+
+/// How many of the requests fit behind the waiting ones.
+fn fitting(limits: &[Budget<'_>], k: usize, count: u64) -> u64 {
+    let fit = |limit: &Budget<'_>| ((limit.free - limit.queued) / limit.permits(k)).max(0) as u64;
+    limits.iter().map(fit).fold(count, u64::min)
+}
+
+/// How long a request has to wait until all limiters have its permits, and for which longest. It may take longer
+/// if one of them may.
+fn longest_wait(limits: &[Budget<'_>], k: usize, by: &mut u8) -> Result<Wait, (usize, Error)> {
+    let mut longest = Wait::of_ms(0, false);
+    for (at, limit) in limits.iter().enumerate() {
+        let Some(scan) = &limit.scan else { return Ok(Wait::of_ms(1, true)) };
+        let free = limit.free.saturating_add(limit.beyond);
+        let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(free);
+        if lacking > 0 {
+            let wait = scan.wait_for(lacking, (limit.date, limit.granted));
+            let wait = wait.map_err(|error| (at, error))?;
+            longest.at_least |= wait.at_least;
+            if wait.us > longest.us {
+                (longest.us, *by) = (wait.us, at as u8);
+            }
+        }
+    }
+    Ok(Wait { us: longest.us.max(1000), ..longest })
+}
+
+impl Budget<'_> {
+    /// What each request of the k-th group asks of this limiter.
+    fn permits(&self, k: usize) -> i64 {
+        i64::try_from(self.groups[k].permits).unwrap_or(i64::MAX)
     }
 
-    fn wait(&mut self, permits: i64) -> Result<Wait, Error> {
-        let free = self.budget.free.saturating_add(self.budget.beyond);
-        let lacking = self.queued.saturating_add(permits).saturating_sub(free);
-        self.scan.wait_for(lacking, (self.budget.date, self.budget.granted))
-    }
-
-    fn answer(&mut self, count: u64, outcome: Outcome) {
-        push_outcome(&mut self.outcomes, count, outcome);
+    fn queue(&mut self, k: usize, count: u64) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.queued = self.queued.saturating_add(self.permits(k).saturating_mul(count));
     }
 }

@@ -3,9 +3,9 @@
 //! `lua/part/heal.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::SeenRate;
+use crate::rate::Rate;
 use crate::store::limits::MAX_DEBT_PARTS;
-use crate::store::memory::config::Config;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::memory::settle::Value;
 use crate::store::memory::trim::trim;
@@ -13,7 +13,7 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// The longest log that the call always sums, given the `limit` that it asks for. A client's first call sums
 /// any log: what it finds may be left over from a rate that it has forgotten.
-pub(crate) fn audit_limit(seen: Option<SeenRate>, limit: u64) -> u64 {
+pub(crate) fn audit_limit(seen: Option<Rate>, limit: u64) -> u64 {
     if seen.is_some() { limit } else { u64::MAX }
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Healed {
 /// taken out of the log, and out of the value if the log holds less; permits taken beyond the excess become a
 /// debt.
 pub(crate) fn heal(
-    config: &Config,
+    limiter: &StoredLimiter<'_>,
     value: &mut Value,
     live: &mut LiveLog<'_>,
     refuses: bool,
@@ -39,7 +39,7 @@ pub(crate) fn heal(
     if !(value.is_summed || live.left as u64 <= audit_limit || refuses && live.is_short()) {
         return Ok(Healed::default());
     }
-    let deficit = config.rate - value.v - live.sum_log()?;
+    let deficit = limiter.rate - value.v - live.sum_log()?;
     let mut debt = deficit;
     if deficit < 0 {
         debt += trim(live, -deficit)?;

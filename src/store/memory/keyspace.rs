@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::store::memory::log::Log;
+use crate::store::memory::log::{EMPTY, Log};
 use crate::store::memory::settle::Value;
 use crate::store::refusal::wrong_type;
 
@@ -18,6 +18,29 @@ pub(crate) enum Data {
     Hash(Fields),
     Text(String),
     Log(Log),
+}
+
+impl Data {
+    pub(crate) fn as_hash(&self) -> Option<&Fields> {
+        match self {
+            Data::Hash(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Data::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_log(&self) -> Option<&Log> {
+        match self {
+            Data::Log(log) => Some(log),
+            _ => None,
+        }
+    }
 }
 
 /// A key's content and the time at which it ends, epoch ms.
@@ -36,22 +59,16 @@ pub(crate) struct Keyspace {
     pub(super) now_us: i64,
     /// Channels on which calls have announced something since these were last told.
     pub(super) announced: Vec<Arc<str>>,
-    /// The number of keys at which to look for ended ones. Otherwise keys are removed only when they are used
-    /// again, and keys that are never used again would stay.
+    /// The number of keys at which to look for ended ones, which would otherwise stay until they are written again.
     sweep_at: usize,
 }
 
 const MIN_SWEEP: usize = 64;
 
 impl Keyspace {
-    /// Moves to this moment, and removes those of these keys that have ended.
-    pub(crate) fn enter<'a>(&mut self, now: i64, keys: impl IntoIterator<Item = &'a str>) {
-        self.now = now;
-        for key in keys {
-            if self.slots.get(key).is_some_and(|slot| slot.has_ended(now)) {
-                self.slots.remove(key);
-            }
-        }
+    /// Moves to this moment.
+    pub(crate) fn enter(&mut self, now: i64, now_us: i64) {
+        (self.now, self.now_us) = (now, now_us);
         if self.slots.len() > self.sweep_at {
             self.slots.retain(|_, slot| !slot.has_ended(now));
             self.sweep_at = MIN_SWEEP.max(2 * self.slots.len());
@@ -77,21 +94,16 @@ impl Keyspace {
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Slot> {
-        self.slots.get(key)
+        self.slots.get(key).filter(|slot| !slot.has_ended(self.now))
     }
 
-    /// Whether the key exists, even if it is not among those of the call.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|slot| !slot.has_ended(self.now))
+        self.get(key).is_some()
     }
 
     /// The hash's fields; `None` if there is no such key.
     pub(crate) fn hash(&self, key: &str) -> Result<Option<&Fields>, Error> {
-        match self.get(key).map(|slot| &slot.data) {
-            Some(Data::Hash(fields)) => Ok(Some(fields)),
-            Some(_) => Err(wrong_type()),
-            None => Ok(None),
-        }
+        self.read(key, Data::as_hash)
     }
 
     /// The hash's fields, for writing.
@@ -103,19 +115,24 @@ impl Keyspace {
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Error> {
-        match self.get(key).map(|slot| &slot.data) {
-            Some(Data::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(wrong_type()),
-            None => Ok(None),
-        }
+        self.read(key, Data::as_text)
     }
 
     pub(crate) fn log(&self, key: &str) -> Result<Option<&Log>, Error> {
-        match self.get(key).map(|slot| &slot.data) {
-            Some(Data::Log(log)) => Ok(Some(log)),
-            Some(_) => Err(wrong_type()),
-            None => Ok(None),
-        }
+        self.read(key, Data::as_log)
+    }
+
+    fn read<'a, T>(
+        &'a self,
+        key: &str,
+        of: impl Fn(&'a Data) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        self.get(key).map(|slot| of(&slot.data).ok_or_else(wrong_type)).transpose()
+    }
+
+    /// The log, which is empty if there is no such key.
+    pub(crate) fn log_or_empty(&self, key: &str) -> Result<&Log, Error> {
+        Ok(self.log(key)?.unwrap_or(&EMPTY))
     }
 
     /// Writes to a log.
@@ -162,7 +179,7 @@ impl Keyspace {
     }
 
     pub(crate) fn remove(&mut self, key: &str) -> Option<Slot> {
-        self.slots.remove(key)
+        self.slots.remove(key).filter(|slot| !slot.has_ended(self.now))
     }
 
     pub(crate) fn put(&mut self, key: &Arc<str>, slot: Slot) {
@@ -179,7 +196,7 @@ impl Keyspace {
         if at <= self.now {
             return self.remove(key).is_some();
         }
-        self.slots.get_mut(key).map(|slot| slot.expires_at = Some(at)).is_some()
+        self.get_mut(key).map(|slot| slot.expires_at = Some(at)).is_some()
     }
 
     pub(crate) fn expire_in(&mut self, key: &str, ms: i64) -> bool {
@@ -188,7 +205,11 @@ impl Keyspace {
 
     /// Removes the time to live; returns whether there was one.
     pub(crate) fn persist(&mut self, key: &str) -> bool {
-        self.slots.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
+        self.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
+    }
+
+    fn get_mut(&mut self, key: &str) -> Option<&mut Slot> {
+        self.slots.get_mut(key).filter(|slot| !slot.has_ended(self.now))
     }
 
     /// The number of keys, including ended ones.
@@ -204,7 +225,7 @@ impl Keyspace {
 
     /// The key's slot; creates it if there is none.
     fn slot(&mut self, key: &Arc<str>, make: impl FnOnce() -> Data) -> &mut Slot {
-        if !self.slots.contains_key(key) {
+        if !self.has(key) {
             self.slots.insert(key.clone(), Slot { data: make(), expires_at: None });
         }
         self.slots.get_mut(key).expect("it has just been put there")

@@ -5,20 +5,14 @@
 
 use crate::error::Error;
 use crate::store::limits::{DROP_STEP, SHORT_LOG};
-use crate::store::memory::config::Config;
 use crate::store::memory::log::{Log, Part, permits};
 use crate::store::refusal;
-use crate::wire::entry::{Member, unpack};
-
-/// The latest score that has expired at `t`.
-pub(crate) fn expiry_cutoff(t: i64, config: &Config) -> i64 {
-    t.saturating_sub(config.interval)
-}
+use crate::wire::entry::unpack;
 
 /// The permits of a member: an error for a live foreign one, 0 for an expired one.
 pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, Error> {
     match unpack(member) {
-        Member::Entry { permits, .. } => Ok(permits as i64),
+        Some((_, permits)) => Ok(permits as i64),
         _ if score <= cutoff => Ok(0),
         _ => Err(refusal::foreign_entry(member.len())),
     }
@@ -38,7 +32,7 @@ pub(crate) struct LiveLog<'a> {
     pub(crate) cutoff: i64,
     /// The entries of the call's own id, ordered by their bytes: they are decided on separately from all
     /// others.
-    own: &'a [Part],
+    own: Vec<Part>,
     keeps_own: bool,
     pub(crate) dropped: Dropped,
     /// The number of entries after the drop, including those of the call's own that stay.
@@ -53,12 +47,12 @@ pub(crate) struct LiveLog<'a> {
 pub(crate) struct Trimmed {
     pub(crate) score: i64,
     pub(crate) member: Box<[u8]>,
-    pub(crate) taken: i64,
     pub(crate) left: i64,
 }
 
 /// The changes of a [`LiveLog`] to be written.
 pub(crate) struct LogChanges {
+    pub(crate) own: Vec<Part>,
     dropped: usize,
     trimmed: Vec<Trimmed>,
 }
@@ -69,7 +63,7 @@ impl<'a> LiveLog<'a> {
     pub(crate) fn read(
         log: &'a Log,
         cutoff: i64,
-        (own, keeps_own): (&'a [Part], bool),
+        (own, keeps_own): (Vec<Part>, bool),
         enough: impl Fn(i64) -> bool,
         limit: usize,
     ) -> Self {
@@ -79,7 +73,7 @@ impl<'a> LiveLog<'a> {
                 dropped.all = false;
                 break;
             }
-            if !is_own(own, member) {
+            if !is_own(&own, member) {
                 dropped.count += 1;
                 dropped.credit += permits(member).unwrap_or(0);
             }
@@ -94,13 +88,7 @@ impl<'a> LiveLog<'a> {
 
     /// The log without any expired entries.
     pub(crate) fn read_all(log: &'a Log, cutoff: i64) -> Self {
-        LiveLog::read(log, cutoff, (&[], false), |_| false, usize::MAX)
-    }
-
-    /// The number of entries there will be, without the call's own.
-    pub(crate) fn len(&self) -> usize {
-        let gone = self.trimmed.iter().filter(|entry| entry.left == 0).count();
-        self.log.len() - self.dropped.count - self.own.len() - gone
+        LiveLog::read(log, cutoff, (Vec::new(), false), |_| false, usize::MAX)
     }
 
     pub(crate) fn is_short(&self) -> bool {
@@ -109,8 +97,8 @@ impl<'a> LiveLog<'a> {
 
     /// The entries after the drop, unchanged, oldest first, without the call's own.
     pub(crate) fn others(&self) -> impl Iterator<Item = (i64, &'a [u8])> + use<'a> {
-        let own = self.own;
-        self.log.iter().filter(move |(_, member)| !is_own(own, member)).skip(self.dropped.count)
+        let own = self.own.clone();
+        self.log.iter().filter(move |(_, member)| !is_own(&own, member)).skip(self.dropped.count)
     }
 
     /// The entries of `others` as they will be, with their permits, or an error for a live foreign entry.
@@ -139,12 +127,12 @@ impl<'a> LiveLog<'a> {
     /// Whether this entry is in the log and, unless the call's own entries are kept, will stay there.
     pub(crate) fn stays(&self, member: &[u8]) -> bool {
         let mut trimmed = self.trimmed.iter().filter(|entry| entry.left == 0);
-        let is_gone = is_own(self.own, member) || trimmed.any(|entry| *entry.member == *member);
+        let is_gone = is_own(&self.own, member) || trimmed.any(|entry| *entry.member == *member);
         self.log.contains(member) && (self.keeps_own || !is_gone)
     }
 
     pub(crate) fn into_changes(self) -> LogChanges {
-        LogChanges { dropped: self.dropped.count, trimmed: self.trimmed }
+        LogChanges { own: self.own, dropped: self.dropped.count, trimmed: self.trimmed }
     }
 }
 
@@ -154,7 +142,7 @@ impl LogChanges {
     pub(crate) fn write(self, log: &mut Log) {
         log.drop_oldest(self.dropped);
         for entry in self.trimmed {
-            log.lower(entry.score, &entry.member, entry.taken);
+            log.lower(entry.score, &entry.member, entry.left);
         }
     }
 }

@@ -6,9 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::wire::entry::{EntryId, ID_LEN, Member, unpack};
+use crate::wire::entry::{EntryId, ID_LEN, unpack};
 
 type Bytes = Box<[u8]>;
+
+/// The log where there is none.
+pub(crate) static EMPTY: Log = Log {
+    by_score: BTreeSet::new(),
+    by_member: BTreeMap::new(),
+    sum: 0,
+    foreign: 0,
+    was_empty: false,
+};
 
 /// The permits in the log, and the scores of its members. Scores are whole milliseconds: no release writes
 /// anything else.
@@ -106,7 +115,7 @@ impl Log {
             .range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded))
             .take_while(|(member, _)| member.starts_with(&prefix))
             .filter_map(|(member, score)| match unpack(member) {
-                Member::Entry { id: found, permits } if id.owns(found) => {
+                Some((found, permits)) if id.owns(found) => {
                     Some(Part { score: *score, member: member.clone(), permits: permits as i64 })
                 }
                 _ => None,
@@ -114,9 +123,8 @@ impl Log {
             .collect()
     }
 
-    /// Takes `permits` out of an entry, which is rewritten with the rest, or removed.
-    pub(crate) fn lower(&mut self, score: i64, member: &[u8], permits: i64) {
-        let left = self::permits(member).unwrap_or(0) - permits;
+    /// Lowers an entry to this many permits; to none removes it.
+    pub(crate) fn lower(&mut self, score: i64, member: &[u8], left: i64) {
         self.remove(member);
         if left > 0 {
             self.add(score, with_permits(member, left));
@@ -158,8 +166,5 @@ pub(crate) fn with_permits(member: &[u8], permits: i64) -> Bytes {
 
 /// The permits of an entry; `None` for a foreign one.
 pub(crate) fn permits(member: &[u8]) -> Option<i64> {
-    match unpack(member) {
-        Member::Entry { permits, .. } => Some(permits as i64),
-        _ => None,
-    }
+    unpack(member).map(|(_, permits)| permits as i64)
 }

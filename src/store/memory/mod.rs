@@ -64,25 +64,9 @@ impl MemoryStore {
         MemoryStore(Arc::new(Shared { space: Mutex::default(), channels, clock }))
     }
 
-    fn now(&self) -> i64 {
-        self.moment().0
-    }
-
-    /// The time in ms, and in microseconds.
-    fn moment(&self) -> (i64, i64) {
-        let reading = self.0.clock.read();
-        let ms = match reading.now {
-            Now::At(now) => now,
-            Now::Server => system_ms(),
-        };
-        (ms, ms.saturating_mul(1000).saturating_add(reading.into_ms.into()))
-    }
-
     /// Carries a call out; it is complete when this returns.
     pub(crate) fn run<C: StoreCall>(&self, keys: &Keys, call: &C) -> Result<C::Reply, Error> {
-        let mut space = self.enter(keys);
-        let now = space.now();
-        space.enter(now, call.other_keys().flat_map(Keys::all));
+        let mut space = self.enter();
         let decided = call.decide(&mut space, keys);
         let announced = std::mem::take(&mut space.announced);
         drop(space);
@@ -100,23 +84,20 @@ impl MemoryStore {
 
     /// The names of all keys.
     pub(crate) fn live_keys(&self) -> Vec<Arc<str>> {
-        let mut space = self.lock();
-        space.enter(self.now(), []);
-        space.live().map(|(key, _)| key.clone()).collect()
+        self.enter().live().map(|(key, _)| key.clone()).collect()
     }
 
-    /// The keyspace as it is now, for a call that touches this limiter.
-    fn enter(&self, keys: &Keys) -> MutexGuard<'_, Keyspace> {
-        let mut space = self.lock();
-        let (now, now_us) = self.moment();
-        space.enter(now, keys.all());
-        space.now_us = now_us;
-        space
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Keyspace> {
+    /// The keyspace as it is now.
+    fn enter(&self) -> MutexGuard<'_, Keyspace> {
         // A panic in one call does not affect the others: at most one limiter is wrong, and heals.
-        self.0.space.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut space = self.0.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = self.0.clock.read();
+        let now = match reading.now {
+            Now::At(now) => now,
+            Now::Server => system_ms(),
+        };
+        space.enter(now, now.saturating_mul(1000).saturating_add(reading.into_ms.into()));
+        space
     }
 }
 

@@ -4,9 +4,8 @@
 
 use crate::error::Error;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::live_log::expiry_cutoff;
 use crate::store::memory::log::Part;
 use crate::store::{AcquireCall, AcquireReply, Outcome, OutcomeGroup};
 use crate::wire::entry::ID_LEN;
@@ -18,21 +17,19 @@ pub(super) fn granted_before(
     keys: &Keys,
     call: &AcquireCall,
 ) -> Result<Option<AcquireReply>, Error> {
-    let Ok(config) = Config::read(space, keys, None) else { return Ok(None) };
-    let pair = Pair::of(keys, config.mode);
-    let left = read_value(space, &pair)?.unwrap_or(0);
+    let Ok(limiter) = StoredLimiter::read(space, keys, None) else { return Ok(None) };
+    let left = limiter.read_value(space)?.unwrap_or(0);
     let now = space.time(call.now);
-    let cutoff = expiry_cutoff(now, &config);
+    let cutoff = limiter.cutoff(now);
     let is_earlier = |part: &Part| {
         part.score > cutoff && part.permits > 0 && part.member[1..=ID_LEN] == call.id.0
     };
-    let mut found = space.log(pair.log)?.map_or(Vec::new(), |log| log.of_id(call.id));
-    found.retain(is_earlier);
-    let earlier = found.into_iter().min_by(|a, b| (a.score, &a.member).cmp(&(b.score, &b.member)));
+    let found = space.log_or_empty(limiter.log)?.of_id(call.id).into_iter().filter(is_earlier);
+    let earlier = found.min_by(|a, b| (a.score, &a.member).cmp(&(b.score, &b.member)));
     let granted = vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }];
     Ok(earlier.map(|earlier| AcquireReply {
         entry_date: earlier.score.min(MAX_EXACT as i64),
         granted_before: Some(earlier.permits as u64),
-        ..AcquireReply::new(now, config.to_rate(), left, granted)
+        ..AcquireReply::new(now, limiter.to_rate(), left, granted)
     }))
 }

@@ -3,9 +3,8 @@
 //! `lua/part/settle.lua` is its twin.
 
 use crate::error::Error;
-use crate::rate::Mode;
-use crate::store::SeenRate;
-use crate::store::memory::config::Config;
+use crate::rate::{Mode, Rate};
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 
 /// The value within a call.
@@ -18,22 +17,25 @@ pub(crate) struct Value {
     pub(crate) is_summed: bool,
 }
 
-/// Whether the hash has another rate or mode than the client last saw there.
-pub(crate) fn is_another(seen: Option<SeenRate>, config: &Config) -> bool {
-    seen.is_some_and(|seen| seen.is_another(config.to_rate()))
+/// Whether the value must be computed anew, as the hash has other permits or another mode than the client last
+/// saw there. The mode belongs to it: if OVERALL was in force for a while, the PER_CLIENT value left behind fits
+/// the rate before that, even if the number of permits is the same again.
+pub(crate) fn is_another(seen: Option<Rate>, limiter: &StoredLimiter<'_>) -> bool {
+    let limiter = limiter.to_rate();
+    seen.is_some_and(|seen| (seen.mode(), seen.permits()) != (limiter.mode(), limiter.permits()))
 }
 
 /// Phase 1: computes the value by the first rule that applies.
 pub(crate) fn settle(
-    config: &Config,
-    seen: Option<SeenRate>,
+    limiter: &StoredLimiter<'_>,
+    seen: Option<Rate>,
     value: Option<i64>,
     live: &LiveLog<'_>,
 ) -> Result<Value, Error> {
-    let (rate, dropped) = (config.rate, live.dropped);
+    let (rate, dropped) = (limiter.rate, live.dropped);
     let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), is_summed: true };
 
-    let Some(before) = value.filter(|_| !is_another(seen, config)) else {
+    let Some(before) = value.filter(|_| !is_another(seen, limiter)) else {
         return Ok(known(rate - live.sum_log()?));
     };
     let v = before + dropped.credit;
@@ -47,7 +49,7 @@ pub(crate) fn settle(
         // Permits that Redisson's release gave back are still in the log. They stay given back, and are not
         // credited again when they expire. The value of a client of its own may be from a rate that is
         // unknown to this call, but nobody releases permits of its log.
-        let given_back = before <= rate && (seen.is_some() || config.mode == Mode::Overall);
+        let given_back = before <= rate && (seen.is_some() || limiter.mode == Mode::Overall);
         let least = if given_back { before } else { i64::MIN };
         return Ok(known(least.max(rate - live.sum_log()?)));
     }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::rate::Mode;
 use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
-use crate::store::memory::config::Config;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::{AcquireCall, Holders, ShareTerms};
-use crate::wire::entry::{Holder, Member, holder, unpack};
+use crate::wire::entry::{Holder, holder, unpack};
 
 /// The share of a call's client.
 pub(super) struct Share {
@@ -54,12 +54,12 @@ pub(super) fn read_holders(
     live: &LiveLog<'_>,
     call: &AcquireCall,
     terms: &ShareTerms,
-    config: &Config,
+    limiter: &StoredLimiter<'_>,
     t: i64,
     free: i64,
 ) -> Option<(Option<Share>, Holders)> {
     let (own, weight) = call.id.client()?;
-    if config.mode == Mode::PerClient {
+    if limiter.mode == Mode::PerClient {
         return None;
     }
     if live.left > LONGEST_SHARED_LOG {
@@ -69,7 +69,7 @@ pub(super) fn read_holders(
     let mut others = BTreeMap::new();
     let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
     for (score, member, permits) in live.iter() {
-        let (Member::Entry { id, .. }, Ok(permits)) = (unpack(member), permits) else { continue };
+        let (Some((id, _)), Ok(permits)) = (unpack(member), permits) else { continue };
         match holder(id) {
             Holder::Debt => continue,
             Holder::Redisson => redisson = true,
@@ -90,13 +90,13 @@ pub(super) fn read_holders(
     let parties = weight + known.max(others + i64::from(redisson));
     // Divided first: the product could be too large. Fractions are rounded up in some intervals and down in
     // others, so that they even out in the long run.
-    let (whole, rest) = (config.rate / parties * weight, config.rate % parties * weight);
-    let nth = (t / config.interval + i64::from(own.0[0])) % parties;
+    let (whole, rest) = (limiter.rate / parties * weight, limiter.rate % parties * weight);
+    let nth = (t / limiter.interval + i64::from(own.0[0])) % parties;
     let size = whole + ((nth + 1) * rest).div_euclid(parties) - (nth * rest).div_euclid(parties);
     let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX);
     let allowed = (size - held).max(unclaimed).clamp(0, free.max(0));
-    let until_own =
-        own_first.map_or(i64::MAX, |score| score.saturating_add(config.interval).saturating_sub(t));
+    let until_own = own_first
+        .map_or(i64::MAX, |score| score.saturating_add(limiter.interval).saturating_sub(t));
     let hold_ms = terms.retry_after_ms.min(until_own.max(1) as u64).max(1);
     let may_exceed = terms.may_exceed;
     let share = (parties > weight).then_some(Share { allowed, size, held, may_exceed, hold_ms });

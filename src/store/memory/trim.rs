@@ -23,7 +23,7 @@ pub(crate) fn trim(live: &mut LiveLog<'_>, wanted: i64) -> Result<i64, Error> {
         let is_lowered = rest > 0 && !live.stays(&with_permits(member, rest));
         let left = if is_lowered { rest } else { 0 };
         let out = permits - left;
-        live.trimmed.push(Trimmed { score, member: member.into(), taken: out, left });
+        live.trimmed.push(Trimmed { score, member: member.into(), left });
         live.sum -= out;
         taken += out;
     }

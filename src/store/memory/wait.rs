@@ -5,27 +5,20 @@
 use crate::error::Error;
 use crate::store::Wait;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::Config;
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 
 /// The longest wait: the servers' Lua numbers are not exact above it.
 const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 
-/// The log, read once, as far as the waits of one call need it.
+/// What the waits of one call depend on.
 pub(crate) struct WaitScan<'a> {
-    live: &'a LiveLog<'a>,
-    /// Created when the first entry is needed.
-    entries: Option<Entries<'a>>,
-    /// The entries read so far: score and permits.
-    read: Vec<(i64, i64)>,
-    t: i64,
-    config: &'a Config,
+    pub(crate) live: &'a LiveLog<'a>,
+    pub(crate) t: i64,
+    pub(crate) limiter: StoredLimiter<'a>,
     /// The debt written by this call.
-    debt: i64,
+    pub(crate) debt: i64,
 }
-
-/// Scores and permits, oldest first.
-type Entries<'a> = Box<dyn Iterator<Item = Result<(i64, i64), Error>> + 'a>;
 
 /// The result of a search through the entries.
 #[derive(Clone, Copy)]
@@ -37,13 +30,9 @@ struct Found {
     sum: i64,
 }
 
-impl<'a> WaitScan<'a> {
-    pub(crate) fn new(live: &'a LiveLog<'a>, t: i64, config: &'a Config, debt: i64) -> Self {
-        WaitScan { live, entries: None, read: Vec::new(), t, config, debt }
-    }
-
+impl WaitScan<'_> {
     /// The time until `permits` more have expired; `granted` is this call's grant, after its date.
-    pub(crate) fn wait_for(&mut self, permits: i64, granted: (i64, i64)) -> Result<Wait, Error> {
+    pub(crate) fn wait_for(&self, permits: i64, granted: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
             return Ok(Wait::of_ms(1, false));
         }
@@ -52,31 +41,31 @@ impl<'a> WaitScan<'a> {
             return Ok(self.until(date, 0, is_bound));
         }
         // Permits beyond those in the log can only come from later intervals, a full rate each.
-        let (over, rate) = (permits.saturating_sub(sum), self.config.rate);
+        let (over, rate) = (permits.saturating_sub(sum), self.limiter.rate);
         let intervals = over / rate + i64::from(over % rate > 0);
         let left = permits.saturating_sub(intervals.saturating_mul(rate));
         let date = match left > 0 {
             true => self.find_score(left, SHORT_LOG, granted)?.date,
             false => None,
         };
-        let now = self.t.saturating_sub(self.config.interval);
+        let now = self.t.saturating_sub(self.limiter.interval);
         Ok(self.until(date.unwrap_or(now), intervals, true))
     }
 
     /// The date of the entry with which `permits` more expire, without a grant; `None` if there are too few.
-    pub(crate) fn date_of(&mut self, permits: i64) -> Result<Option<i64>, Error> {
+    pub(crate) fn date_of(&self, permits: i64) -> Result<Option<i64>, Error> {
         Ok(self.find_score(permits, usize::MAX, (self.t, 0))?.date)
     }
 
     fn until(&self, score: i64, intervals: i64, at_least: bool) -> Wait {
-        let ms = score.saturating_add(self.config.interval).saturating_sub(self.t);
-        let ms = ms.saturating_add(intervals.saturating_mul(self.config.interval));
+        let ms = score.saturating_add(self.limiter.interval).saturating_sub(self.t);
+        let ms = ms.saturating_add(intervals.saturating_mul(self.limiter.interval));
         Wait::of_ms(ms.clamp(1, LONGEST) as u64, at_least)
     }
 
     /// The date of the entry that completes `needed` permits, looking at the first `most` entries.
     fn find_score(
-        &mut self,
+        &self,
         needed: i64,
         most: usize,
         (granted_date, granted): (i64, i64),
@@ -92,11 +81,11 @@ impl<'a> WaitScan<'a> {
                 sum = all;
             }
         }
-        if !is_found && self.live.len() > most {
-            let last = self.read[most - 1].0;
-            if date.is_none_or(|date| date > last) {
-                return Ok(Found { date: Some(last), is_bound: true, sum });
-            }
+        let mut last_and_more = self.live.iter().skip(most - 1).map(|(score, ..)| score);
+        if let (false, Some(last), Some(_)) = (is_found, last_and_more.next(), last_and_more.next())
+            && date.is_none_or(|date| date > last)
+        {
+            return Ok(Found { date: Some(last), is_bound: true, sum });
         }
         Ok(Found { date, is_bound: false, sum })
     }
@@ -104,34 +93,20 @@ impl<'a> WaitScan<'a> {
     /// The date at which the oldest entries (looking at the first `most`) and `more` permits of the date
     /// `dated` reach `needed` together, or `None` if they never do; and the sum that they reach.
     fn find_date(
-        &mut self,
+        &self,
         needed: i64,
         most: usize,
         more: i64,
         dated: i64,
     ) -> Result<(Option<i64>, i64), Error> {
         let (mut sum, mut date) = (more, dated);
-        for at in 0..most {
+        for (score, _, permits) in self.live.iter().take(most) {
             if sum >= needed {
                 break;
             }
-            let Some((score, permits)) = self.entry(at)? else { break };
-            sum += permits;
+            sum += permits?;
             date = score.max(dated);
         }
         Ok(((sum >= needed).then_some(date), sum))
-    }
-
-    /// The entry at this place; `None` after the last one.
-    fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Error> {
-        while self.read.len() <= at {
-            let live = self.live;
-            let entries = self.entries.get_or_insert_with(|| {
-                Box::new(live.iter().map(|(score, _, permits)| Ok((score, permits?))))
-            });
-            let Some(entry) = entries.next() else { return Ok(None) };
-            self.read.push(entry?);
-        }
-        Ok(Some(self.read[at]))
     }
 }

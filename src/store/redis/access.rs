@@ -6,10 +6,10 @@ use std::sync::Arc;
 use redis::aio::AsyncPushSender;
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
-use crate::error::{Error, Operation};
+use crate::error::Error;
 use crate::observe::Observers;
 use crate::store::redis::address_map::AddressMap;
-use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::store::redis::endpoint::{Address, Endpoint, invalid};
 #[cfg(feature = "tls")]
 use crate::store::redis::tls::{Tls, TlsClient};
 use crate::store::redis::topology::Topology;
@@ -43,8 +43,7 @@ impl Access {
     pub(super) fn check(self, topology: &Topology) -> Result<Credentials, Error> {
         let is_announced = matches!(topology, Topology::Cluster(_) | Topology::Sentinel(_));
         if !is_announced && !self.address_map.is_empty() {
-            let detail = "an address map is for clusters and sentinels";
-            return Err(Error::invalid(Operation::Connect, detail));
+            return Err(invalid("an address map is for clusters and sentinels"));
         }
         #[cfg(feature = "tls")]
         let tls = match (topology.uses_tls(), &self.tls) {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::error::{Error, Operation};
-use crate::store::redis::endpoint::Address;
+use crate::error::Error;
+use crate::store::redis::endpoint::{Address, invalid};
 
 /// The reachable addresses of servers, by their announced addresses.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +60,6 @@ fn host_and_port(text: &str) -> Result<HostAndPort, Error> {
         "" => Err(wrong()),
         host => Ok((host.into(), port)),
     }
-}
-
-fn invalid(detail: &str) -> Error {
-    Error::invalid(Operation::Connect, detail)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::error::{Error, Operation};
-use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::error::Error;
+use crate::store::redis::endpoint::{Address, Endpoint, invalid};
 
 /// A Redis Cluster or Valkey Cluster, given by one or more of its nodes, from which the others are found.
 ///
@@ -12,7 +12,7 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// At least one.
-    seeds: Vec<Endpoint>,
+    pub(super) seeds: Vec<Endpoint>,
 }
 
 impl Cluster {
@@ -27,8 +27,7 @@ impl Cluster {
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let seeds = Endpoint::list("node", nodes)?;
         if seeds.iter().any(|seed| matches!(seed.address, Address::Unix(_))) {
-            let detail = "the nodes of a cluster are reached over TCP";
-            return Err(Error::invalid(Operation::Connect, detail));
+            return Err(invalid("the nodes of a cluster are reached over TCP"));
         }
         Ok(Cluster { seeds })
     }
@@ -43,11 +42,6 @@ impl Cluster {
         let nodes: Vec<String> =
             hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
         Cluster::new(nodes.iter().map(String::as_str))
-    }
-
-    #[cfg(any(feature = "tls", feature = "redisson-yaml"))]
-    pub(super) fn seeds(&self) -> &[Endpoint] {
-        &self.seeds
     }
 
     /// The addresses of the nodes that the user has named.

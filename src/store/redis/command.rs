@@ -3,9 +3,9 @@
 use redis::{Cmd, ToRedisArgs};
 
 use crate::clock::Now;
-use crate::rate::{Mode, Rate};
-use crate::store::SeenRate;
+use crate::rate::Rate;
 use crate::wire::keys::Keys;
+use crate::wire::mode_text;
 
 /// A script in the form in which it is sent.
 pub(crate) struct Script {
@@ -34,7 +34,14 @@ const KEEP_LOG: &str = include_str!("../../../lua/part/keep_log.lua");
 
 /// Composes a script of parts, which share one scope, so that each sees the parts before it. For the files of
 /// a folder in `src/store`.
+///
+/// A script `of a limiter` has the parts for a call that is not an acquire, of which it needs some.
 macro_rules! script {
+    ($name:ident, $open_slot:ident, of a limiter: $($part:literal),+) => {
+        script!($name, $open_slot: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
+            "part/config", "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle",
+            "part/trim", "part/heal", "part/wait", "part/grant", $($part),+);
+    };
     ($name:ident, $open_slot:ident: $($part:literal),+) => {
         static $name: std::sync::LazyLock<$crate::store::redis::Script> =
             std::sync::LazyLock::new(|| {
@@ -100,8 +107,8 @@ impl ServerCommand {
     }
 
     /// Appends the whole rate as one argument, so that a script compares it with the hash at once.
-    pub(crate) fn seen(self, seen: Option<SeenRate>) -> Self {
-        match seen.map(SeenRate::rate) {
+    pub(crate) fn seen(self, seen: Option<Rate>) -> Self {
+        match seen {
             Some(rate) => self.arg(format!(
                 "{} {} {} {}",
                 mode_text(rate.mode()),
@@ -169,12 +176,5 @@ impl ServerCommand {
         }
         cmd.arg(&arguments).arg(&keys).arg(keys.len());
         ServerCommand { script: None, cmd }
-    }
-}
-
-pub(crate) fn mode_text(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Overall => "0",
-        Mode::PerClient => "1",
     }
 }

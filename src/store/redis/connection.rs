@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ConnectionObserver;
@@ -57,13 +56,6 @@ enum ConnectionState {
 /// why the attempt did not finish.
 type Connecting =
     Shared<BoxFuture<'static, Result<Result<Arc<OpenConnection>, Error>, &'static str>>>;
-
-/// The progress of a call.
-#[derive(Default)]
-struct Progress {
-    /// The connection that the call was handed to, and the number of its replies until then.
-    handed_over: Option<(Arc<OpenConnection>, u64)>,
-}
 
 impl Connections {
     /// Creates the connections without sending anything.
@@ -125,10 +117,10 @@ impl Connection {
         cmd: &Cmd,
         deadline: Duration,
     ) -> Result<Value, Error> {
-        let request = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_command(cmd).await
-        };
-        self.exchange(request, reply::end_of_use, deadline).await
+        let mut one = Pipeline::with_capacity(1);
+        one.add_command(cmd.clone());
+        let replies = self.send_all(&one, deadline).await?;
+        Ok(replies.into_iter().next().unwrap_or(Value::Nil))
     }
 
     /// Sends a command; if it calls a script that the server does not know, then sends the script in full.
@@ -151,76 +143,47 @@ impl Connection {
         commands: &Pipeline,
         deadline: Duration,
     ) -> Result<Vec<Value>, Error> {
-        let request = |mut connection: MultiplexedConnection| async move {
-            connection.send_packed_commands(commands, 0, commands.len()).await
+        if deadline.is_zero() {
+            // The call would be given up as soon as it is handed over, and the connection with it.
+            return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
+        }
+        // The connection that the commands were handed to, and the number of its replies until then.
+        let mut handed_over: Option<(Arc<OpenConnection>, u64)> = None;
+        let attempt = async {
+            let open = self.open_connection(deadline).await?;
+            handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
+            let mut connection = open.connection.clone();
+            let result = connection.send_packed_commands(commands, 0, commands.len()).await;
+            open.replies.fetch_add(1, Ordering::Relaxed);
+            let values = result.map_err(|error| {
+                self.forget(&open, "an error");
+                reply::error_of(error, true).with_server(Some(open.server.clone()))
+            })?;
+            match values.iter().find_map(reply::end_of_use) {
+                Some(EndOfUse::IsReplica) => self.leave_replica(&open),
+                // The next call would be sent into it, and its outcome unknown.
+                Some(EndOfUse::Closes) => self.forget(&open, "the server closes it"),
+                None => {}
+            }
+            Ok(values)
         };
-        let end_of_use = |values: &Vec<Value>| values.iter().find_map(reply::end_of_use);
-        self.exchange(request, end_of_use, deadline).await
+        if let Some(result) = rt::in_time(tokio::time::sleep(deadline), attempt).await {
+            return result;
+        }
+        let timeout = |execution| Error::new(ErrorKind::Timeout, execution);
+        let Some((open, before)) = handed_over else {
+            return Err(timeout(Execution::NotExecuted));
+        };
+        // No reply since then: the connection may be dead, and the next call opens another.
+        if open.replies.load(Ordering::Relaxed) == before {
+            self.forget(&open, "no answer");
+        }
+        Err(timeout(Execution::Unknown).with_server(Some(open.server.clone())))
     }
 
     /// Hears what is announced on this channel of the server, until the connection for it is lost.
     pub(super) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
         self.listening.listen(&self.connector, channel, heard).await;
-    }
-
-    async fn exchange<T, Answer>(
-        self: &Arc<Self>,
-        request: impl FnOnce(MultiplexedConnection) -> Answer,
-        end_of_use: impl FnOnce(&T) -> Option<EndOfUse>,
-        deadline: Duration,
-    ) -> Result<T, Error>
-    where
-        Answer: Future<Output = RedisResult<T>>,
-    {
-        if deadline.is_zero() {
-            // The call would be given up as soon as it is handed over, and the connection with it.
-            return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
-        }
-        let mut progress = Progress::default();
-        let attempt = self.attempt(request, deadline, &mut progress);
-        if let Some(result) = rt::in_time(tokio::time::sleep(deadline), attempt).await {
-            return result.inspect(|value| {
-                let Some((open, _)) = &progress.handed_over else { return };
-                match end_of_use(value) {
-                    Some(EndOfUse::IsReplica) => self.leave_replica(open),
-                    // The next call would be sent into it, and its outcome unknown.
-                    Some(EndOfUse::Closes) => self.forget(open, "the server closes it"),
-                    None => {}
-                }
-            });
-        }
-        let mut server = None;
-        let execution = match progress.handed_over {
-            None => Execution::NotExecuted,
-            Some((open, before)) => {
-                server = Some(open.server.clone());
-                // No reply since then: the connection may be dead, and the next call opens another.
-                if open.replies.load(Ordering::Relaxed) == before {
-                    self.forget(&open, "no answer");
-                }
-                Execution::Unknown
-            }
-        };
-        Err(Error::new(ErrorKind::Timeout, execution).with_server(server))
-    }
-
-    async fn attempt<T, Answer>(
-        self: &Arc<Self>,
-        request: impl FnOnce(MultiplexedConnection) -> Answer,
-        deadline: Duration,
-        progress: &mut Progress,
-    ) -> Result<T, Error>
-    where
-        Answer: Future<Output = RedisResult<T>>,
-    {
-        let open = self.open_connection(deadline).await?;
-        progress.handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
-        let result = request(open.connection.clone()).await;
-        open.replies.fetch_add(1, Ordering::Relaxed);
-        result.map_err(|error| {
-            self.forget(&open, "an error");
-            reply::error_of(error, true).with_server(Some(open.server.clone()))
-        })
     }
 
     /// The open connection, or a new one. An attempt to connect may take up to `limit`.

@@ -105,7 +105,8 @@ impl TryFrom<&str> for Endpoint {
     }
 }
 
-fn invalid(detail: &str) -> Error {
+/// The error of an address or a setting that cannot be used.
+pub(super) fn invalid(detail: &str) -> Error {
     Error::invalid(Operation::Connect, detail)
 }
 

@@ -8,9 +8,9 @@ use crate::error::Error;
 use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
-    AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
-    InspectCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup,
-    SeenRate, ServerTimeCall, SizeCall, StoreCall,
+    AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, InspectCall,
+    KeysCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup,
+    ServerTimeCall, SizeCall, StoreCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -24,7 +24,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     said(reply::accepted(value.clone()));
     nodes::fuzz::read(&value, number as u16);
     if let Ok(sentinels) = Sentinels::new("m", ["redis://10.0.0.1"]) {
-        sentinels.address_in(&value);
+        sentinels.address_in(ServerAnswer::of(&value));
     }
     let answer = ServerAnswer::of(&value);
     said::<()>(Err(answer.unexpected()));
@@ -32,7 +32,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     read_scan(answer);
     RemainingTimeCall.read(answer);
     ServerTimeCall.read(answer);
-    ExistsCall.read(answer);
+    KeysCall::Exists.read(answer);
     SizeCall.read(answer);
     ClearExpireCall.read(answer);
     InspectCall { most_entries: 1 }.read(answer);
@@ -46,7 +46,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     PeekCall { now, permits: 1, seen: None }.read(answer);
     RepairCall { now, id, only_look: true }.read(answer);
     let requests = 1 + number % 4;
-    for seen in [None, Some(SeenRate::from(Rate::from_wire(Mode::Overall, 10, 1000, 0)))] {
+    for seen in [None, Some(Rate::from_wire(Mode::Overall, 10, 1000, 0))] {
         let call = AcquireCall {
             now,
             id,

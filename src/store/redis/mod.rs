@@ -48,7 +48,7 @@ pub use sentinel::Sentinels;
 pub use tls::Tls;
 pub use topology::Topology;
 
-pub(crate) use command::{OpenSlot, Script, ServerCommand, mode_text, script};
+pub(crate) use command::{OpenSlot, Script, ServerCommand, script};
 pub(crate) use nodes::slot::{check_one_slot, check_same_slot};
 pub(crate) use reply::ServerAnswer;
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
@@ -27,7 +27,6 @@ pub(super) struct OpenConnection {
     pub(super) connection: MultiplexedConnection,
     /// The server's address, as errors name it.
     pub(super) server: Arc<str>,
-    closed: Arc<AtomicBool>,
     /// The number of replies so far. If a call times out and none has arrived since it was sent, the
     /// connection may be dead; otherwise only its own answer is slow.
     pub(super) replies: AtomicU64,
@@ -37,16 +36,8 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Connects and logs in, at the first address of the host that accepts; a name is resolved anew.
+    /// Connects and logs in, at this address of the host, or else at the first that accepts; a name is resolved anew.
     pub(super) async fn open(
-        endpoint: &Endpoint,
-        credentials: &Credentials,
-    ) -> Result<OpenConnection, Error> {
-        OpenConnection::open_at(endpoint, None, credentials).await
-    }
-
-    /// Connects and logs in at one of the addresses of the host.
-    pub(super) async fn open_at(
         endpoint: &Endpoint,
         address: Option<SocketAddr>,
         credentials: &Credentials,
@@ -106,15 +97,9 @@ impl OpenConnection {
         let (connection, driver) = MultiplexedConnection::new_with_config(&login, stream, config)
             .await
             .map_err(|error| login_failed(error, &login))?;
-        let closed = Arc::new(AtomicBool::new(false));
-        let close_on_drop = CloseOnDrop(closed.clone());
-        let driver = tokio::spawn(async move {
-            let _close_on_drop = close_on_drop;
-            driver.await;
-        });
-        let driver = driver.abort_handle();
+        let driver = tokio::spawn(driver).abort_handle();
         let replies = AtomicU64::new(0);
-        Ok(OpenConnection { connection, server, closed, replies, driver, watch: None })
+        Ok(OpenConnection { connection, server, replies, driver, watch: None })
     }
 
     /// Closes the connection when this future ends: calls in flight then fail instead of awaiting a server
@@ -135,9 +120,9 @@ impl OpenConnection {
     }
 
     /// Whether nothing can be sent any more: a command that has not been sent yet is certain never to be
-    /// executed.
+    /// executed. The driver also ends when its runtime does.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.driver.is_finished()
     }
 }
 
@@ -147,15 +132,6 @@ impl Drop for OpenConnection {
         if let Some(watch) = &self.watch {
             watch.abort();
         }
-    }
-}
-
-/// Marks a connection as closed when its driver ends, which it also does when its runtime ends.
-struct CloseOnDrop(Arc<AtomicBool>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
     }
 }
 

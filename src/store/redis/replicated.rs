@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::Error;
 use crate::observe::Observers;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::race::first_success;
-use crate::store::redis::role;
+use crate::store::redis::{reply, role};
 
 /// A master and its replicas without sentinels: the master is chosen by a cloud provider or an operator.
 ///
@@ -62,9 +62,9 @@ async fn masters_of(
 ) -> Result<OpenConnection, Error> {
     let addresses = endpoint.resolve().await?;
     let attempt = async |address| {
-        role::of_master(OpenConnection::open_at(endpoint, address, credentials).await?).await
+        role::of_master(OpenConnection::open(endpoint, address, credentials).await?).await
     };
-    let unresolved = || Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
+    let unresolved = || reply::unavailable("its name has no address");
     let master = first_success(addresses.into_iter().map(attempt), Duration::ZERO, telling).await;
     master.map_err(|failure| failure.unwrap_or_else(unresolved))
 }

@@ -130,11 +130,11 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-9, _) => refusal::no_parameters(),
         (-10, now) => refusal::clock_out_of_range(now),
         (-11, _) => refusal::stale(),
-        (-12, _) => refusal::foreign_format(ErrorKind::InvalidArgument, &text),
+        (-12, _) => refusal::executed(ErrorKind::InvalidArgument, text),
         (-14, _) => refusal::no_semaphore(),
         (-15, _) => refusal::not_plain(),
         (-16, _) => refusal::too_many_permits(),
-        (-13, _) => refusal::foreign_format(ErrorKind::ForeignFormat, &text),
+        (-13, _) => refusal::executed(ErrorKind::ForeignFormat, text),
         _ => answer.unexpected(),
     };
     // A call on several limiters says which one it is about.
@@ -191,6 +191,11 @@ pub(super) fn not_sent(error: RedisError) -> Error {
 /// The error of a call for which no stream to the server could be opened.
 pub(super) fn no_stream(error: io::Error) -> Error {
     not_sent(error.into())
+}
+
+/// The error of a server, or a cluster, that cannot execute calls at present.
+pub(super) fn unavailable(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(why)
 }
 
 /// Converts an error of the connection; `sent`: whether the call had been handed to the connection.

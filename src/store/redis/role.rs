@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::Error;
 use crate::store::redis::open::OpenConnection;
-use crate::store::redis::reply;
+use crate::store::redis::reply::{self, ServerAnswer};
 
 /// How often a connection is used to ask whether its server is still the master. A master that is demoted by
 /// hand keeps its connections.
@@ -17,9 +16,7 @@ pub(super) const WATCH: Duration = Duration::from_secs(1);
 pub(super) async fn of_master(open: OpenConnection) -> Result<OpenConnection, Error> {
     match is_master(open.connection.clone()).await? {
         true => Ok(open),
-        false => Err(Error::new(ErrorKind::Unavailable, Execution::NotExecuted)
-            .with_detail("it is a replica")
-            .with_server(Some(open.server.clone()))),
+        false => Err(reply::unavailable("it is a replica").with_server(Some(open.server.clone()))),
     }
 }
 
@@ -32,12 +29,7 @@ pub(super) async fn is_demoted(connection: MultiplexedConnection) -> bool {
 /// Whether the server is a master. A server that does not say, because the user may not ask, counts as a
 /// master: if it is not, it refuses writes.
 async fn is_master(mut connection: MultiplexedConnection) -> Result<bool, Error> {
-    let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
-    Ok(match role.map_err(reply::not_sent)? {
-        Value::Array(role) => match role.first() {
-            Some(Value::BulkString(role)) => role == b"master",
-            _ => true,
-        },
-        _ => true,
-    })
+    let role =
+        connection.send_packed_command(&redis::cmd("ROLE")).await.map_err(reply::not_sent)?;
+    Ok(ServerAnswer::of(&role).bytes(0).is_none_or(|role| role == b"master"))
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use redis::{RedisConnectionInfo, Value};
+use redis::RedisConnectionInfo;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::access::Credentials;
-use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::store::redis::endpoint::{Address, Endpoint, invalid};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::telling;
-use crate::store::redis::{reply, role};
+use crate::store::redis::reply::{self, ServerAnswer};
+use crate::store::redis::role;
 
 /// How long the other sentinels may take to answer while no server is named by most of them. A sentinel that
 /// was cut off from the others still names the old master, and it may be the nearest.
@@ -50,12 +51,11 @@ impl Sentinels {
         master_name: impl Into<String>,
         urls: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, Error> {
-        let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
         let endpoints = Endpoint::list("sentinel", urls)?;
         if endpoints.iter().any(|endpoint| endpoint.login.db() != 0) {
-            return invalid(
+            return Err(invalid(
                 "sentinels have no databases: the builder's `database` is the servers'",
-            );
+            ));
         }
         let master = master_name.into().into();
         Ok(Sentinels { master, endpoints, user: None, password: None })
@@ -63,16 +63,15 @@ impl Sentinels {
 
     /// Parses the sentinels of one address: `host:port,host:port/mymaster`.
     pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
-        let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
         let Some((hosts, master)) = rest.split_once('/').filter(|(_, master)| !master.is_empty())
         else {
-            return invalid("the address of sentinels must end with the name of the master");
+            return Err(invalid("the address of sentinels must end with the name of the master"));
         };
         // The credentials could belong to the sentinels or to the servers.
         if hosts.contains('@') {
-            return invalid(
+            return Err(invalid(
                 "the address of sentinels has no credentials: give them to `Sentinels` and the builder",
-            );
+            ));
         }
         let urls: Vec<String> = hosts.split(',').map(|host| format!("{scheme}://{host}")).collect();
         Sentinels::new(master, urls.iter().map(String::as_str))
@@ -130,23 +129,18 @@ impl Sentinels {
     ) -> Result<OpenConnection, Error> {
         let login = RedisConnectionInfo::default();
         let endpoint = Endpoint { address: address.clone(), login };
-        role::of_master(OpenConnection::open(&endpoint, credentials).await?).await
+        role::of_master(OpenConnection::open(&endpoint, None, credentials).await?).await
     }
 
     fn unknown(&self) -> Error {
         let detail = format!("no sentinel knows a master of the name {:?}", self.master);
-        Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(detail)
+        reply::unavailable(&detail)
     }
 
     /// The master's address as a sentinel has announced it; `None` if it does not know the name.
-    pub(super) fn address_in(&self, answer: &Value) -> Option<Address> {
-        let Value::Array(parts) = answer else { return None };
-        let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
-            return None;
-        };
-        let host = std::str::from_utf8(host).ok()?.into();
-        let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-        Some(Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() })
+    pub(super) fn address_in(&self, answer: ServerAnswer<'_>) -> Option<Address> {
+        let host = std::str::from_utf8(answer.bytes(0)?).ok()?.into();
+        Some(Address::Tcp { host, port: answer.parsed(1)?, tls: self.endpoints[0].uses_tls() })
     }
 }
 
@@ -250,14 +244,16 @@ async fn ask_one(
     let asked = async {
         let open = match connection.take() {
             Some(open) if !open.is_closed() => open,
-            _ => OpenConnection::open(endpoint, credentials).await?,
+            _ => OpenConnection::open(endpoint, None, credentials).await?,
         };
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*sentinels.master);
         let answer = open.connection.clone().send_packed_command(&question).await;
         let answer = reply::accepted(answer.map_err(reply::not_sent)?)?;
         *connection = Some(open);
-        Ok(sentinels.address_in(&answer).map(|announced| credentials.reachable(announced)))
+        Ok(sentinels
+            .address_in(ServerAnswer::of(&answer))
+            .map(|announced| credentials.reachable(announced)))
     };
     asked.await.map_err(|error: Error| {
         let error = error.with_execution(Execution::NotExecuted);

@@ -36,7 +36,7 @@ impl Topology {
     pub(crate) fn uses_tls(&self) -> bool {
         let endpoints = match self {
             Topology::Single(endpoint) => std::slice::from_ref(endpoint),
-            Topology::Cluster(cluster) => cluster.seeds(),
+            Topology::Cluster(cluster) => &cluster.seeds,
             Topology::Replicated(replicated) => &replicated.endpoints,
             Topology::Sentinel(sentinels) => &sentinels.endpoints,
         };
@@ -138,7 +138,9 @@ impl Connector {
     /// Opens a connection to the server that takes calls now. The caller ends this after `limit`.
     pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
         match &self.topology {
-            Topology::Single(endpoint) => OpenConnection::open(endpoint, &self.credentials).await,
+            Topology::Single(endpoint) => {
+                OpenConnection::open(endpoint, None, &self.credentials).await
+            }
             Topology::Cluster(_) => unreachable!("each node has a connector of its own"),
             Topology::Replicated(replicated) => replicated.open(&self.credentials).await,
             Topology::Sentinel(sentinels) => sentinels.open(&self.credentials, limit).await,

@@ -1,14 +1,16 @@
 //! An acquire as the arguments of its script, and its answer.
 
 use super::{
-    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, total_permits,
+    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, request_count,
+    total_permits,
 };
 use crate::clock::Now;
 use crate::rate::{MAX_EXACT, exact};
 use crate::store::ShareTerms;
 use crate::store::calls::Holders;
-use crate::store::redis::{Script, ServerAnswer, ServerCommand, mode_text};
+use crate::store::redis::{Script, ServerAnswer, ServerCommand};
 use crate::wire::entry::{self, EntryId};
+use crate::wire::mode_text;
 
 /// The call of `acquire.lua`, whose head explains the arguments. Empty arguments at the end are left out: the
 /// usual call has three.
@@ -100,10 +102,6 @@ pub(super) fn read(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<Acqui
     if answer.len() < 6 { read_short(call, answer) } else { read_full(call, answer) }
 }
 
-pub(crate) fn request_count(call: &AcquireCall) -> u64 {
-    call.groups.iter().map(|group| group.count).sum()
-}
-
 /// The answer if all requests were granted and the rate is the one that the client last saw.
 fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let now = match (answer.len(), call.now) {
@@ -111,16 +109,17 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         (2, _) => answer.integer(1)?,
         _ => return None,
     };
-    let granted = vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }];
+    let granted =
+        vec![OutcomeGroup { count: request_count(&call.groups), outcome: Outcome::Granted }];
     Some(AcquireReply {
         entry_date: now.checked_add_unsigned(call.hold_ms)?,
-        ..AcquireReply::new(now, call.seen?.rate(), answer.integer(0)?, granted)
+        ..AcquireReply::new(now, call.seen?, answer.integer(0)?, granted)
     })
 }
 
 /// An answer with the rate, and with outcomes unless everything was granted.
 fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-    let requests = request_count(call);
+    let requests = request_count(&call.groups);
     let now = answer.integer(5)?;
     if call.id.is_of_key() && answer.len() == 10 && answer.integer(7) == Some(8) {
         let granted = vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }];

@@ -11,7 +11,7 @@ struct Case {
     log: Vec<(i64, u32)>,
     /// How far the value is off from what the log says.
     off: Option<i64>,
-    seen: Option<SeenRate>,
+    seen: Option<Rate>,
     groups: Vec<RequestGroup>,
 }
 

@@ -31,7 +31,7 @@ fn a_refund_of_what_is_gone_is_nothing() {
     c.grant(1);
     assert_eq!(c.refund(id, T0, 6, 6), 0);
     assert_eq!(c.value(), Some(9));
-    c.store.run(&c.keys, &DeleteCall).unwrap();
+    c.store.run(&c.keys, &KeysCall::Delete).unwrap();
     assert_eq!(c.refund(id, T0, 6, 6), 0);
     assert!(c.store.key_names().is_empty());
 }

@@ -65,7 +65,7 @@ proptest! {
                     if let Some((score, member)) = entry
                         && permits_of(&member) >= i64::from(permits)
                     {
-                        log.lower(score, &member, permits.into());
+                        log.lower(score, &member, permits_of(&member) - i64::from(permits));
                         naive.remove(&member);
                         let left = permits_of(&member) as u32 - permits;
                         if left > 0 {

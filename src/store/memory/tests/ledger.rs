@@ -107,8 +107,8 @@ impl World {
         self.clock.now()
     }
 
-    fn in_force(&self) -> SeenRate {
-        Rate::from_wire(self.mode, self.rate, I as u64, 0).into()
+    fn in_force(&self) -> Rate {
+        Rate::from_wire(self.mode, self.rate, I as u64, 0)
     }
 
     fn budget(&self, by: usize) -> usize {
@@ -279,9 +279,10 @@ impl World {
                 let Some(call) = self.late[by].take() else { return };
                 // Nobody listens; it may at worst take permits that nobody uses.
                 let seen = self.clients[by].seen;
-                let found = self.store().raw_log(&self.keys(by).1).iter().any(|(_, member)| {
-                    matches!(unpack(member), Member::Entry { id, .. } if call.id.owns(id))
-                });
+                let found =
+                    self.store().raw_log(&self.keys(by).1).iter().any(
+                        |(_, member)| matches!(unpack(member), Some((id, _)) if call.id.owns(id)),
+                    );
                 let before = self.store().snapshot();
                 let reply = self.store().run(&self.clients[by].keys, &call).unwrap();
                 if let Outcome::Reserved(wait) = reply.outcomes[0].outcome {

@@ -120,7 +120,7 @@ fn clear_expire_in_per_client_persists_what_is_left_of_overall() {
 fn divergence_10_calls_about_all_keys() {
     let mut c = limiter(10);
     c.grant(3);
-    assert!(c.store.run(&c.keys, &TouchCall).unwrap());
+    assert!(c.store.run(&c.keys, &KeysCall::Touch).unwrap());
     let size = c.store.run(&c.keys, &SizeCall).unwrap();
     c.grant(1);
     assert!(c.store.run(&c.keys, &SizeCall).unwrap() > size);
@@ -133,7 +133,7 @@ fn divergence_10_calls_about_all_keys() {
     c.store.run(&c.keys, &RenameCall { to: to.clone() }).unwrap();
     assert_eq!(c.store.key_names(), ["web", "{web}:permits", "{web}:value"]);
     assert_eq!(c.store.raw_pttl("{web}:value"), Some(7000));
-    assert!(!c.store.run(&c.keys, &ExistsCall).unwrap());
+    assert!(!c.store.run(&c.keys, &KeysCall::Exists).unwrap());
     let error = c.store.run(&c.keys, &RenameCall { to: to.clone() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotInitialized);
     c.keys = to;
@@ -147,9 +147,9 @@ fn divergence_10_calls_about_all_keys() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 
     c.grant(1);
-    assert!(c.store.run(&c.keys, &DeleteCall).unwrap());
-    assert!(!c.store.run(&c.keys, &DeleteCall).unwrap());
-    assert!(!c.store.run(&c.keys, &TouchCall).unwrap());
+    assert!(c.store.run(&c.keys, &KeysCall::Delete).unwrap());
+    assert!(!c.store.run(&c.keys, &KeysCall::Delete).unwrap());
+    assert!(!c.store.run(&c.keys, &KeysCall::Touch).unwrap());
     assert_eq!(c.store.run(&c.keys, &SizeCall).unwrap(), 0);
     assert!(c.store.key_names().is_empty());
 }

@@ -10,8 +10,8 @@ use super::*;
 
 /// A call that announces something on the channel of its semaphore: the next one.
 fn announce(store: &MemoryStore, keys: &Keys) {
-    store.lock().announce(&keys.permits);
-    store.run(keys, &ExistsCall).unwrap();
+    store.enter().announce(&keys.permits);
+    store.run(keys, &KeysCall::Exists).unwrap();
 }
 
 fn ear(store: &MemoryStore, keys: &Keys) -> (Arc<AtomicU32>, BoxFuture<'static, ()>) {

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::*;
-use crate::wire::entry::{EntryId, Member, pack, unpack};
+use crate::wire::entry::{EntryId, pack, unpack};
 use crate::wire::keys::Keys;
 
 mod acquire;
@@ -22,6 +22,7 @@ mod lifetime;
 mod listen;
 mod program;
 mod rates;
+mod raw;
 mod redisson;
 mod reserve;
 mod share;
@@ -35,7 +36,7 @@ struct Client {
     store: MemoryStore,
     clock: ManualClock,
     keys: Keys,
-    seen: Option<SeenRate>,
+    seen: Option<Rate>,
     ids: u8,
     calls: u32,
 }
@@ -45,8 +46,8 @@ fn said(error: &Error) -> (ErrorKind, String) {
     (error.kind(), error.detail().unwrap_or_default().to_owned())
 }
 
-fn seen(permits: u64) -> SeenRate {
-    rate(permits).into()
+fn seen(permits: u64) -> Rate {
+    rate(permits)
 }
 
 fn rate(permits: u64) -> Rate {
@@ -163,7 +164,7 @@ impl Client {
         let now_at = Now::At(self.clock.now());
         let call = SetRateCall { now: now_at, rate, only_existing: false, state };
         assert!(self.store.run(&self.keys, &call).unwrap());
-        self.seen = Some(rate.into());
+        self.seen = Some(rate);
     }
 
     fn value(&self) -> Option<i64> {
@@ -199,7 +200,7 @@ fn cases(times: u32) -> ProptestConfig {
 
 fn permits_of(member: &[u8]) -> i64 {
     match unpack(member) {
-        Member::Entry { permits, .. } => permits as i64,
+        Some((_, permits)) => permits as i64,
         _ => -1,
     }
 }

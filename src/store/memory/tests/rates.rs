@@ -235,7 +235,7 @@ fn the_usage_is_dropped_and_the_hash_stays() {
     assert_eq!(drop_usage(&c, Mode::PerClient), Some(per_client(10, 0)));
     assert_eq!((c.available(), other.available()), (10, 7));
     // There is none.
-    c.store.run(&c.keys, &DeleteCall).unwrap();
+    c.store.run(&c.keys, &KeysCall::Delete).unwrap();
     assert_eq!(drop_usage(&c, Mode::PerClient), None);
-    assert!(!c.store.run(&c.keys, &ExistsCall).unwrap());
+    assert!(!c.store.run(&c.keys, &KeysCall::Exists).unwrap());
 }

@@ -169,7 +169,7 @@ fn one_that_was_lost_or_has_expired_is_decided_anew() {
     let mut c = used_one_by_one();
     let call = large(&mut c, 1, 10);
     let reply = c.send(call.clone()).unwrap();
-    c.store.run(&c.keys, &DeleteCall).unwrap();
+    c.store.run(&c.keys, &KeysCall::Delete).unwrap();
     c.store.run(&c.keys, &TrySetRateCall(rate(10))).unwrap();
     c.grant(1);
     let outcome = c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome;

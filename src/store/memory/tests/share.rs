@@ -142,7 +142,7 @@ fn what_comes_back_is_not_held_any_more() {
     assert_eq!(fleet.granted(1, NOBODY_LEFT_ANY), 0);
     let (store, keys) = (fleet.0.store.clone(), fleet.0.keys.clone());
     let id = store.raw_log(&keys.permits).iter().find_map(|(_, member)| match unpack(member) {
-        Member::Entry { id, permits: 10 } => Some(EntryId(id.try_into().unwrap())),
+        Some((id, 10)) => Some(EntryId(id.try_into().unwrap())),
         _ => None,
     });
     assert_eq!(fleet.0.refund(id.unwrap(), mine.entry_date, 10, 7), 7);

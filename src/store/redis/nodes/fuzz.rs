@@ -5,6 +5,7 @@ use redis::Value;
 use super::map::SlotMap;
 use super::redirect::Redirect;
 use super::slot::SLOTS;
+use crate::store::redis::ServerAnswer;
 use crate::store::redis::endpoint::Address;
 
 /// Any answer of a node is parsed or refused; and a parsed map knows each slot's owner after a move.
@@ -13,7 +14,7 @@ pub(in crate::store::redis) fn read(value: &Value, slot: u16) {
     if let Some(redirect) = Redirect::read(value, &asked) {
         assert!(matches!(value, Value::ServerError(_)), "{redirect:?}");
     }
-    if let Some(mut map) = SlotMap::read(value, &asked) {
+    if let Some(mut map) = SlotMap::read(ServerAnswer::of(value), &asked) {
         let slot = slot % SLOTS;
         let before: Vec<_> = (0..SLOTS).map(|slot| map.owner(slot).cloned()).collect();
         map.moved(slot, asked.clone().into());

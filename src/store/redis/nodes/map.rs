@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redis::Value;
-
 use super::slot::SLOTS;
+use crate::store::redis::ServerAnswer;
 use crate::store::redis::endpoint::Address;
 
 /// The owners of all slots, as one node saw them, corrected by redirections since.
@@ -18,16 +17,16 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// Parses the answer to CLUSTER SLOTS of a node at `asked`. `None` if it is not such an answer, or if no
     /// slot has an owner.
-    pub(super) fn read(value: &Value, asked: &Address) -> Option<Self> {
-        let Value::Array(ranges) = value else { return None };
+    pub(super) fn read(answer: ServerAnswer<'_>, asked: &Address) -> Option<Self> {
         let mut map = SlotMap::default();
-        for range in ranges {
-            let Value::Array(parts) = range else { return None };
-            let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
-            let [host, port, ..] = master.as_slice() else { return None };
-            let (first, last) = (slot(first)?, slot(last)?);
-            let owner = announced(&text(host), &integer(port)?.to_string(), asked)?;
-            map.ranges.insert(last, (first, Arc::new(owner)));
+        for at in 0..answer.len() {
+            let range = answer.list(at)?;
+            let slot = |at| u16::try_from(range.integer(at)?).ok().filter(|slot| *slot < SLOTS);
+            let master = range.list(2)?;
+            // Empty if the node does not know its host.
+            let host = String::from_utf8_lossy(master.bytes(0).unwrap_or_default());
+            let owner = announced(&host, &master.integer(1)?.to_string(), asked)?;
+            map.ranges.insert(slot(1)?, (slot(0)?, Arc::new(owner)));
         }
         (!map.ranges.is_empty()).then_some(map)
     }
@@ -77,29 +76,10 @@ pub(super) fn announced(host: &str, port: &str, asked: &Address) -> Option<Addre
     Some(Address::Tcp { host, port, tls: *tls })
 }
 
-fn slot(value: &Value) -> Option<u16> {
-    u16::try_from(integer(value)?).ok().filter(|slot| *slot < SLOTS)
-}
-
-fn integer(value: &Value) -> Option<i64> {
-    match value {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    }
-}
-
-/// Parses a host; empty if the node does not know it.
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
-        _ => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use redis::Value;
 
     use super::*;
 
@@ -123,7 +103,7 @@ mod tests {
             range(100, 100, Value::Nil, 8),
             range(102, 16_383, host("?"), 9),
         ]);
-        let map = SlotMap::read(&answer, &node(1)).unwrap();
+        let map = SlotMap::read(ServerAnswer::of(&answer), &node(1)).unwrap();
         let owner = |slot| map.owner(slot).map(|owner| owner.to_string());
         assert_eq!(owner(0).unwrap(), "10.0.0.7:7");
         assert_eq!(owner(99).unwrap(), "10.0.0.7:7");
@@ -136,7 +116,7 @@ mod tests {
     fn what_is_no_map_is_none() {
         let broken = range(0, 16_384, host("10.0.0.7"), 7);
         for answer in [Value::Nil, Value::Array(vec![]), Value::Array(vec![broken])] {
-            assert!(SlotMap::read(&answer, &node(1)).is_none(), "{answer:?}");
+            assert!(SlotMap::read(ServerAnswer::of(&answer), &node(1)).is_none(), "{answer:?}");
         }
     }
 
@@ -158,7 +138,7 @@ mod tests {
                     range(two[0].into(), (two[1] - 1).into(), host("10.0.0.1"), nth as i64 % 4 + 1)
                 })
                 .collect();
-            let mut map = SlotMap::read(&Value::Array(ranges), &node(1)).unwrap_or_default();
+            let mut map = SlotMap::read(ServerAnswer::of(&Value::Array(ranges)), &node(1)).unwrap_or_default();
             for (slot, to) in moves {
                 map.moved(slot, Arc::new(node(to + 1)));
                 expected[usize::from(slot)] = Some(to + 1);

@@ -13,7 +13,7 @@ use rand::seq::SliceRandom;
 use redis::Value;
 use tokio::time::Instant;
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::{Error, ErrorKind};
 use crate::observe::Event;
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::channels::Heard;
@@ -22,7 +22,7 @@ use crate::store::redis::cluster::Cluster;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::connection::{Connection, Connections};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::reply;
+use crate::store::redis::reply::{self, unavailable};
 use crate::store::redis::topology::Connector;
 use crate::wire::keys::Keys;
 
@@ -36,7 +36,7 @@ pub(super) mod slot;
 
 use map::SlotMap;
 use redirect::Redirect;
-use refresh::Refreshes;
+use refresh::Refresh;
 use slot::slot_of;
 
 /// The most redirections that a call follows. More than two in a row mean that the nodes disagree, and need
@@ -48,7 +48,8 @@ pub(crate) struct Nodes {
     settings: Cluster,
     credentials: Arc<Credentials>,
     state: Mutex<KnownNodes>,
-    refreshes: Refreshes,
+    /// The readings of the map, by runtime.
+    refreshes: Mutex<HashMap<RuntimeId, Refresh>>,
 }
 
 #[derive(Default)]
@@ -81,7 +82,7 @@ impl Nodes {
             settings,
             credentials: Arc::new(credentials),
             state: Mutex::default(),
-            refreshes: Refreshes::default(),
+            refreshes: Mutex::default(),
         }
     }
 
@@ -234,7 +235,8 @@ impl Nodes {
 
     /// Forgets the connections of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
-        self.refreshes.runtime_ended(runtime);
+        // Dropped after the lock is released.
+        let _ended = lock(&self.refreshes).remove(&runtime);
         let nodes: Vec<_> = lock(&self.state).by_address.values().cloned().collect();
         for node in nodes {
             node.runtime_ended(runtime);
@@ -293,11 +295,6 @@ impl KnownNodes {
     fn is_fresh(&self) -> bool {
         self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
     }
-}
-
-/// The error of a cluster that cannot execute calls at present.
-fn unavailable(why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(why)
 }
 
 impl fmt::Debug for Nodes {

@@ -1,6 +1,5 @@
 //! Reading the map anew, from any node that answers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use redis::{Cmd, cmd};
 use super::map::SlotMap;
 use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rt::{self, Mutex, RuntimeId, lock};
+use crate::rt::{self, lock};
 use crate::store::redis::endpoint::Address;
 use crate::store::redis::race::{HEDGE, first_success};
-use crate::store::redis::reply;
+use crate::store::redis::reply::{self, ServerAnswer};
 
 /// The shortest time between two readings.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
@@ -22,19 +21,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The readings under way, one for each runtime, which all its calls share.
-#[derive(Default)]
-pub(super) struct Refreshes(Mutex<HashMap<RuntimeId, Refresh>>);
-
-type Refresh = Shared<BoxFuture<'static, Result<(), Error>>>;
-
-impl Refreshes {
-    /// Forgets the reading of a runtime that has ended.
-    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
-        // Dropped after the lock is released.
-        let _ended = lock(&self.0).remove(&runtime);
-    }
-}
+/// A reading under way, which all calls of a runtime share.
+pub(super) type Refresh = Shared<BoxFuture<'static, Result<(), Error>>>;
 
 impl Nodes {
     /// Reads the map anew, together with all calls that want this; this call waits until `limit`.
@@ -42,7 +30,7 @@ impl Nodes {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
         let refresh = {
-            let mut under_way = lock(&self.refreshes.0);
+            let mut under_way = lock(&self.refreshes);
             match under_way.get(&runtime) {
                 Some(refresh) if refresh.peek().is_none() => refresh.clone(),
                 _ => {
@@ -83,7 +71,7 @@ impl Nodes {
         let sent = self.connection(&node).send(&cluster_slots(), LIMIT).await;
         let value = sent.and_then(reply::accepted);
         let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
-        let map = SlotMap::read(&value, &node);
+        let map = SlotMap::read(ServerAnswer::of(&value), &node);
         let map = map.ok_or_else(|| unavailable("it has no slots"))?;
         Ok(map.with_owners(|owner| self.credentials.reachable(owner)))
     }

@@ -6,11 +6,12 @@ use crate::wire::keys::Keys;
 /// The number of slots of every cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: that of its hash tag, if it has one.
+/// The slot of a key: that of its hash tag, if it has one. It is the CRC16 of the polynomial 0x1021, first bit first,
+/// nothing inverted.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
-    let hashed = hash_tag(key).unwrap_or(key);
-    let step = |crc: u16, byte: &u8| (crc << 8) ^ CRC[usize::from((crc >> 8) as u8 ^ byte)];
-    hashed.iter().fold(0, step) % SLOTS
+    let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    let step = |crc, byte: &u8| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| shift(crc));
+    hash_tag(key).unwrap_or(key).iter().fold(0, step) % SLOTS
 }
 
 /// The bytes between the first `{` and the first `}` after it, unless there are none.
@@ -50,23 +51,6 @@ pub(crate) fn check_same_slot(from: &Keys, to: &Keys) -> Result<(), Error> {
 fn refused(detail: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
 }
-
-/// The CRC16 of clusters: polynomial 0x1021, first bit first, nothing inverted.
-static CRC: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let mut crc = (at as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {

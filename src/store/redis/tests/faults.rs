@@ -14,8 +14,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::redis::reply;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, ExistsCall, Outcome, RequestGroup, SeenRate,
-    ServerTimeCall, SizeCall,
+    AcquireCall, AcquireReply, Earlier, KeysCall, Outcome, RequestGroup, ServerTimeCall, SizeCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -33,7 +32,7 @@ fn call() -> AcquireCall {
     AcquireCall {
         now: Now::At(1_700_000_000_000),
         id: EntryId(rand::random()),
-        seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 1000, 60_000, 0))),
+        seen: Some(Rate::from_wire(Mode::Overall, 1000, 60_000, 0)),
         expects_expired: false,
         audit_limit: 0,
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
@@ -178,7 +177,7 @@ async fn a_call_that_has_no_time_left_is_not_sent() {
     let before = connections();
     let reply = store.with_deadline(Duration::ZERO).run(&keys(), call()).await;
     assert_failure(reply, ErrorKind::Timeout, Execution::NotExecuted);
-    assert!(!store.run(&keys(), ExistsCall).await.unwrap());
+    assert!(!store.run(&keys(), KeysCall::Exists).await.unwrap());
     assert_eq!(connections(), before, "the connection is as good as it was");
 }
 
@@ -291,7 +290,7 @@ fn peek() -> crate::store::PeekCall {
     crate::store::PeekCall {
         now: Now::At(1_700_000_000_000),
         permits: 0,
-        seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 1000, 60_000, 0))),
+        seen: Some(Rate::from_wire(Mode::Overall, 1000, 60_000, 0)),
     }
 }
 
@@ -301,7 +300,7 @@ async fn all_calls_share_one_connection() {
     let store = super::store(&server.url(), LONG).unwrap();
     // A caller that is dropped while the connection is opened does not end the attempt.
     assert!(store.run(&keys(), call()).now_or_never().is_none());
-    for result in join_all((0..2000).map(|_| store.run(&keys(), ExistsCall))).await {
+    for result in join_all((0..2000).map(|_| store.run(&keys(), KeysCall::Exists))).await {
         result.unwrap();
     }
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.raw()).unwrap();
@@ -315,8 +314,9 @@ fn a_runtime_that_ends_takes_only_its_connection() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for _ in 0..3 {
         // One ends in the middle of connecting, the other with the connection in use.
-        runtime()
-            .block_on(async { assert!(store.run(&keys(), ExistsCall).now_or_never().is_none()) });
+        runtime().block_on(async {
+            assert!(store.run(&keys(), KeysCall::Exists).now_or_never().is_none())
+        });
         runtime().block_on(granted(&store));
     }
 }

@@ -11,7 +11,7 @@ use crate::rate::{Mode, Rate};
 use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RefundCall, RequestGroup,
-    SeenRate, ServerTimeCall, SetRateCall, ShareTerms, StateRule, TrySetRateCall, pack_groups,
+    ServerTimeCall, SetRateCall, ShareTerms, StateRule, TrySetRateCall, pack_groups,
 };
 use crate::wire::entry::{ClientTag, EntryId, pack};
 use crate::wire::keys::Keys;
@@ -42,7 +42,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
     AcquireCall {
         now: Now::At(t),
         id: EntryId([id; 16]),
-        seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 100, 60_000, 0))),
+        seen: Some(Rate::from_wire(Mode::Overall, 100, 60_000, 0)),
         expects_expired: false,
         audit_limit: 0,
         create: None,
@@ -113,7 +113,7 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
             SetRateCall { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };
         assert!(client.store.run(&client.keys, change).await.unwrap());
         client.reset_commands();
-        let call = AcquireCall { seen: Some(seen.into()), ..call(T0 + 1, id, 2) };
+        let call = AcquireCall { seen: Some(seen), ..call(T0 + 1, id, 2) };
         let reply = client.acquire(call.clone()).await;
         assert_eq!((reply.rate, reply.left), (rate, rate.permits() as i64 - 2));
         assert_eq!(client.commands()["evalsha"], 2);
@@ -122,7 +122,7 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
         let [_, value, log] = client.keys.of_mode(rate.mode());
         let [_, other_value, other_log] = client.keys.of_mode(seen.mode());
         let found: [bool; 4] =
-            [value, log, other_value, other_log].map(|key| client.raw.exists(key).unwrap());
+            [value, log, other_value, other_log].map(|key| client.raw.exists(&**key).unwrap());
         assert_eq!(found, [true, true, false, false]);
         // From then on its keys will do.
         client.reset_commands();
@@ -351,7 +351,7 @@ async fn a_log_that_is_too_long_has_no_shares() {
     assert!(client.store.run(&client.keys, TrySetRateCall(rate)).await.unwrap());
     let own = |share, permits, count| AcquireCall {
         id: EntryId::random(ClientTag([1; 4]), 1),
-        seen: Some(rate.into()),
+        seen: Some(rate),
         share,
         groups: vec![RequestGroup { permits, max_wait_ms: 5000, count }],
         ..call(T0, 0, 1)

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::damage::{Damage, damage, score};
 use crate::options::Fraction;
 use crate::rate::{Mode, Rate};
-use crate::store::{ExpireCondition, Lifetime, RequestGroup, SeenRate, ShareTerms, StateRule};
+use crate::store::{ExpireCondition, Lifetime, RequestGroup, ShareTerms, StateRule};
 
 #[derive(Clone, Debug)]
 pub(super) enum Op {
@@ -164,7 +164,7 @@ pub(super) enum Seen {
     /// What the client knows, but in the other mode.
     OtherMode,
     None,
-    Other(SeenRate),
+    Other(Rate),
 }
 
 fn who() -> impl Strategy<Value = Who> {
@@ -191,7 +191,7 @@ pub(super) fn rate() -> impl Strategy<Value = Rate> {
 }
 
 fn seen() -> impl Strategy<Value = Seen> {
-    prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(|rate| Seen::Other(rate.into()))]
+    prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(Seen::Other)]
 }
 
 fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {

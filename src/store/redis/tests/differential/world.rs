@@ -16,11 +16,10 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall,
-    DropUsageCall, Earlier, ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome,
-    OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall,
-    RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SeenRate, SetRateCall, StoreCall,
-    TouchCall, TrySetRateCall, decided,
+    AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DropUsageCall, Earlier,
+    ExpireCall, InspectCall, InspectReply, KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall,
+    RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall,
+    RequestGroup, SetRateCall, StoreCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -51,7 +50,7 @@ pub(super) struct World<'a> {
     pub(super) memory: MemoryStore,
     pub(super) now: i64,
     pub(super) ids: u32,
-    seen: BTreeMap<(usize, usize), SeenRate>,
+    seen: BTreeMap<(usize, usize), Rate>,
     made: BTreeMap<(usize, usize), Made>,
     grants: Vec<Grant>,
     charged: Option<ChargeCall>,
@@ -89,17 +88,16 @@ impl<'a> World<'a> {
         self.made.get(&(who.0, who.1)).map(|made| made.call.id)
     }
 
-    fn seen(&self, who: Who, seen: Seen) -> Option<SeenRate> {
+    fn seen(&self, who: Who, seen: Seen) -> Option<Rate> {
         match seen {
             Seen::Known => self.seen.get(&(who.0, who.1)).copied(),
-            Seen::OtherMode => self.seen.get(&(who.0, who.1)).map(|seen| {
-                let rate = seen.rate();
+            Seen::OtherMode => self.seen.get(&(who.0, who.1)).map(|rate| {
                 let mode = match rate.mode() {
                     Mode::Overall => Mode::PerClient,
                     Mode::PerClient => Mode::Overall,
                 };
                 let (permits, interval) = (rate.permits(), rate.interval_ms());
-                Rate::from_wire(mode, permits, interval, rate.keep_alive_ms()).into()
+                Rate::from_wire(mode, permits, interval, rate.keep_alive_ms())
             }),
             Seen::None => None,
             Seen::Other(rate) => Some(rate),
@@ -171,7 +169,7 @@ impl<'a> World<'a> {
             let is_decided = reply.outcomes.iter().any(is_decided);
             for (limiter, ((_, call), limit)) in calls.iter().zip(&reply.limits).enumerate() {
                 if is_decided {
-                    self.seen.insert((limiter, client), limit.rate.into());
+                    self.seen.insert((limiter, client), limit.rate);
                 }
                 let granted = decided(&call.groups, &reply.outcomes)
                     .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
@@ -438,11 +436,11 @@ impl<'a> World<'a> {
             }
             Op::Exists(who) => {
                 let keys = self.keys(who);
-                self.both(&keys, ExistsCall)?;
+                self.both(&keys, KeysCall::Exists)?;
             }
             Op::Delete(who) => {
                 let keys = self.keys(who);
-                self.both(&keys, DeleteCall)?;
+                self.both(&keys, KeysCall::Delete)?;
             }
             Op::Rename(who) => {
                 let (from, to) = (self.keys(who), self.keys(Who(1 - who.0, who.1)));
@@ -450,7 +448,7 @@ impl<'a> World<'a> {
             }
             Op::Touch(who) => {
                 let keys = self.keys(who);
-                self.both(&keys, TouchCall)?;
+                self.both(&keys, KeysCall::Touch)?;
             }
             Op::Inspect { who, most_entries } => {
                 let keys = self.keys(who);

@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::policy::frame::Record;
 use crate::policy::tests::{KINDS, small};
-use crate::store::{AcquireAllReply, PolicyAllCall, decided};
+use crate::store::{AcquireReply, PolicyAllCall, decided};
 
 /// Each limiter has keys of its own, and parameters that may change.
 struct Group {
@@ -118,7 +118,7 @@ fn check<T: std::fmt::Debug>(
     }
 }
 
-fn granted(call: &PolicyAllCall, place: usize, reply: &AcquireAllReply) -> u64 {
+fn granted(call: &PolicyAllCall, place: usize, reply: &AcquireReply) -> u64 {
     decided(&call.0[place].1.groups, &reply.outcomes)
         .filter(|(.., outcome)| *outcome == Outcome::Granted)
         .map(|(permits, count, _)| permits * count)

@@ -179,7 +179,7 @@ fn server_time() {
         let call = AcquireCall {
             now: Now::Server,
             id: EntryId::random(ClientTag([1; 4]), 0),
-            seen: Some(seen.into()),
+            seen: Some(seen),
             expects_expired: true,
             audit_limit: 0,
             create: Some(seen),
