@@ -124,7 +124,8 @@ pub enum ErrorKind {
 /// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
 /// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it
 /// whose text is not yet included, so a report of the whole chain does not repeat itself.
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error(transparent)]
 pub struct Error(Arc<Inner>);
 
 /// Boxed, because results with errors are passed from function to function in the hot path.
@@ -322,10 +323,10 @@ impl From<Infallible> for Error {
     }
 }
 
-impl StdError for Error {
+impl StdError for Inner {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let said = self.to_string();
-        let cause: &(dyn StdError + 'static) = self.0.cause.as_deref()?;
+        let cause: &(dyn StdError + 'static) = self.cause.as_deref()?;
         std::iter::successors(Some(cause), |error| (**error).source())
             .find(|error| !said.contains(&error.to_string()))
     }

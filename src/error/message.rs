@@ -7,27 +7,33 @@ use super::{Error, ErrorKind, Execution, Inner, Operation};
 /// What is missing of a limiter with a policy whose parameters are to be stored, and are not.
 pub(crate) const NO_PARAMETERS: &str = "no parameters are stored";
 
-impl fmt::Display for Error {
+impl fmt::Display for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = self.0.whose();
-        match (self.0.operation, &self.0.limiter) {
+        let whose = self.whose();
+        match (self.operation, &self.limiter) {
             (Some(Operation::Limiter), Some(name)) => write!(f, "{whose} {name:?}: ")?,
             (Some(operation), Some(name)) => write!(f, "{operation} of {whose} {name:?}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
         }
-        f.write_str(&self.0.message())
+        f.write_str(&self.message())
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("operation", &self.0.operation)
-            .field("limiter", &self.0.limiter)
-            .field("execution", &self.0.execution)
-            .field("message", &self.0.message())
+            .field("kind", &self.kind)
+            .field("operation", &self.operation)
+            .field("limiter", &self.limiter)
+            .field("execution", &self.execution)
+            .field("message", &self.message())
             .finish()
     }
 }

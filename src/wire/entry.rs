@@ -3,6 +3,8 @@
 //! A member is one byte *L*, *L* random bytes, and the permits as an unsigned 32-bit little-endian integer.
 //! *L* is 16 since Redisson 3.21.0 and was 8 before; we read both and write 16.
 
+use byteorder::{ByteOrder, LittleEndian};
+
 use crate::rt;
 
 /// The length, in bytes, of the ids that this crate writes.
@@ -128,7 +130,7 @@ impl EntryId {
     /// The last two bytes as one little-endian number, combined with `mask`.
     fn with_tail_xor(mut self, mask: u16) -> EntryId {
         let tail = tail(&self.0) ^ mask;
-        self.0[ID_LEN - 2..].copy_from_slice(&tail.to_le_bytes());
+        LittleEndian::write_u16(&mut self.0[ID_LEN - 2..], tail);
         self
     }
 }
@@ -156,24 +158,24 @@ pub(crate) fn holder(id: &[u8]) -> Holder {
 }
 
 fn tail(id: &[u8]) -> u16 {
-    u16::from_le_bytes([id[ID_LEN - 2], id[ID_LEN - 1]])
+    LittleEndian::read_u16(&id[ID_LEN - 2..])
 }
 
 /// Packs an entry: 21 bytes.
 pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
-    let mut member = Vec::with_capacity(1 + ID_LEN + 4);
-    member.push(ID_LEN as u8);
-    member.extend_from_slice(&id.0);
-    member.extend_from_slice(&permits.to_le_bytes());
+    let mut member = vec![0; 1 + ID_LEN + 4];
+    member[0] = ID_LEN as u8;
+    member[1..][..ID_LEN].copy_from_slice(&id.0);
+    LittleEndian::write_u32(&mut member[1 + ID_LEN..], permits);
     member
 }
 
 /// The id and the permits of an entry by Redisson 3.17.0 or later, or by this crate; `None` for another member.
 pub(crate) fn unpack(member: &[u8]) -> Option<(&[u8], u64)> {
     let (len, rest) = member.split_first()?;
-    let (id, permits) = rest.split_last_chunk()?;
+    let (id, permits) = rest.split_last_chunk::<4>()?;
     let is_entry = matches!(len, 8 | 16) && id.len() == usize::from(*len);
-    is_entry.then(|| (id, u32::from_le_bytes(*permits).into()))
+    is_entry.then(|| (id, LittleEndian::read_u32(permits).into()))
 }
 
 #[cfg(test)]
