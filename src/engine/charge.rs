@@ -1,12 +1,12 @@
 //! Charges: the cost of a grant beyond the permits it had acquired becomes an entry of its own.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::refund::{BACKGROUND_DEADLINE, within};
-use super::retry::{UntilDeadline, retry};
+use super::refund::BACKGROUND_DEADLINE;
+use super::retry::within;
 use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::clock::Now;
@@ -38,33 +38,18 @@ impl Engine {
     }
 
     /// Writes the entry. The id and the date stay the same in all attempts, so that the entry counts once.
-    async fn write_excess(&self, permits: u64) -> Result<(), Error> {
-        let (id, date) = (self.new_id(), OnceLock::new());
-        if let Now::At(now) = self.core.clock.read().now {
-            date.get_or_init(|| now);
-        }
-        let date = &date;
-        let mut attempts = UntilDeadline {
-            deadline: instant_after(BACKGROUND_DEADLINE),
-            limit: self.core.attempt,
-            is_idempotent: true,
-            fails_fast: || self.is_closed(),
-            is_unknown: false,
-            is_certain: false,
-            observer: self.observer.call(Operation::Settle),
-            call: |limit| async move {
-                if date.get().is_none() {
-                    let now = self.attempt(ServerTimeCall, limit).await? / 1000;
-                    date.get_or_init(|| now);
-                }
-                let now = self.core.clock.read().now;
-                let date = *date.get().unwrap_or_else(|| unreachable!("it was just set"));
-                self.attempt(ChargeCall { now, id, date, permits, seen: self.seen() }, limit).await
-            },
+    async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {
+        let (id, deadline) = (self.new_id(), instant_after(BACKGROUND_DEADLINE));
+        let date = match self.core.clock.read().now {
+            Now::At(now) => now,
+            Now::Server => {
+                let time = |_| ServerTimeCall;
+                self.call_until(Operation::Settle, deadline, false, time).await?.0 / 1000
+            }
         };
-        let answer = retry(&mut attempts).await;
-        attempts.observer.ended(&answer);
-        match answer {
+        let now = || self.core.clock.read().now;
+        let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
+        match self.call_until(Operation::Settle, deadline, false, call).await {
             // Nothing is owed to a limiter that was deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(()),
             answer => answer.map(drop),

@@ -10,7 +10,7 @@ use super::Engine;
 use super::answer::Caller;
 use super::policy::Calls;
 use super::reservation::Reservation;
-use super::runtimes::{HasLane, Runtime};
+use super::runtimes::Runtime;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
 use crate::queue::Queue;
@@ -51,8 +51,17 @@ impl Lane {
         lock(&self.state)
     }
 
-    /// Wakes the driver if it sleeps; `sleeps` is taken from the lane's state.
-    pub(super) fn wake_driver(&self, sleeps: bool) {
+    /// Changes the state, and wakes the driver if it sleeps.
+    pub(super) fn change(&self, change: impl FnOnce(&mut LaneState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        self.wake_driver(state);
+    }
+
+    /// Wakes the driver if it sleeps.
+    pub(super) fn wake_driver(&self, state: MutexGuard<'_, LaneState>) {
+        let sleeps = state.driver_sleeps;
+        drop(state);
         if sleeps {
             self.driver_wakeup.notify_one();
         }
@@ -152,11 +161,9 @@ impl Engine {
             self.end_lane(runtime.id);
         }
     }
-}
 
-impl HasLane for Engine {
     /// Ends the lane of a runtime; its callers start over elsewhere.
-    fn end_lane(&self, runtime: RuntimeId) {
+    pub(super) fn end_lane(&self, runtime: RuntimeId) {
         if let Some(lane) = self.lanes.remove(runtime) {
             lane.lock().has_ended = true;
             drop(lane.drain(self));

@@ -2,7 +2,7 @@
 //!
 //! A client is usually a static that is called from many runtimes: one per test, per thread, or per
 //! `block_on`. A runtime may be parked or end at any time, so no runtime may depend on anything in another
-//! one: each has its own queues ([`super::lanes`]), connection and timers, created at its first call and
+//! one: each has its own queues ([`super::lane`]), connection and timers, created at its first call and
 //! removed when it ends. Callers outside any runtime are served by a thread that the client starts for
 //! them.
 
@@ -15,7 +15,7 @@ use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
-use super::{Core, closed};
+use super::{Core, Engine, closed};
 use crate::error::Error;
 use crate::rt::atomic::{AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
@@ -51,13 +51,7 @@ pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     pub(super) handle: Handle,
     /// The limiters that have a lane in this runtime; `None` once it has ended.
-    limiters: Mutex<Option<Vec<Weak<dyn HasLane>>>>,
-}
-
-/// A limiter, as seen by its runtimes.
-pub(super) trait HasLane: Send + Sync {
-    /// Called when a runtime has ended, and with it the limiter's lane there.
-    fn end_lane(&self, runtime: RuntimeId);
+    limiters: Mutex<Option<Vec<Weak<Engine>>>>,
 }
 
 impl Runtime {
@@ -70,7 +64,7 @@ impl Runtime {
     }
 
     /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
-    pub(super) fn register<L: HasLane + 'static>(&self, limiter: &Arc<L>) -> bool {
+    pub(super) fn register(&self, limiter: &Arc<Engine>) -> bool {
         let mut limiters = lock(&self.limiters);
         let Some(limiters) = limiters.as_mut() else { return false };
         // Limiters that no longer exist are dropped before the list grows: a service may name one for each
@@ -79,8 +73,7 @@ impl Runtime {
             limiters.retain(|limiter| limiter.strong_count() > 0);
             limiters.reserve(limiters.len());
         }
-        let limiter = Arc::downgrade(limiter);
-        limiters.push(limiter);
+        limiters.push(Arc::downgrade(limiter));
         true
     }
 
@@ -107,8 +100,7 @@ impl Core {
     /// The current runtime; `None` if it is ending and starts no more tasks.
     fn caller_runtime(self: &Arc<Self>, handle: Handle) -> Option<Arc<Runtime>> {
         let id = rt::id(&handle);
-        let (client_lives, client_gone) = oneshot::channel();
-        let runtime = {
+        let (runtime, client_gone) = {
             let mut known = lock(&self.runtimes.known);
             if let Some(own) = known.own.as_ref().filter(|own| own.runtime.id == id) {
                 return Some(own.runtime.clone());
@@ -117,10 +109,11 @@ impl Core {
                 return Some(watched.runtime.clone());
             }
             rt::require_time_driver();
+            let (client_lives, client_gone) = oneshot::channel();
             let runtime = Runtime::new(handle.clone());
             let watched = Watched { runtime: runtime.clone(), _client_lives: client_lives };
             known.callers.insert(id, watched);
-            runtime
+            (runtime, client_gone)
         };
         // Spawn without the lock: a runtime that is ending drops the task right here.
         let watch = Watch { core: Arc::downgrade(self), runtime };

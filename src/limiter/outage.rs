@@ -6,8 +6,7 @@ use tokio::task::consume_budget;
 
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
-use crate::engine::acquire::Acquire;
-use crate::engine::answer::{Answer, NoAnswer};
+use crate::engine::answer::Answer;
 use crate::engine::closed;
 use crate::engine::outage::{Outage, OutageReport, StandIn};
 use crate::error::{Error, ErrorKind, Operation};
@@ -123,7 +122,7 @@ impl RateLimiter {
             OnOutage::Allow => {
                 outage.granted(&engine.core, request.permits);
                 let (permits, deadline) = (request.permits, self.deadline);
-                let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
+                let grant = Grant::unlimited(engine, rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
             OnOutage::Deny => return Some(self.deny(request, outage, rate, error)),
@@ -141,21 +140,21 @@ impl RateLimiter {
         let request = Request { create: None, ..request };
         let answer = match key {
             Some(id) => stand_in.acquire_once(id, request.clone()).await,
-            None => Acquire::new(&stand_in, &request).await,
+            None => stand_in.acquire(&request).await,
         };
         let wait = match answer {
             Ok(Answer::Granted(granted)) => {
                 outage.granted(&engine.core, granted.permits());
                 return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));
             }
-            Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
+            Ok(Answer::Denied { wait, .. } | Answer::Refused(wait)) => wait,
             // The server may grant it when it is back.
-            Ok(Answer::ExceedsRate { .. }) => return Some(self.deny(request, outage, rate, error)),
-            Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
-                return None;
-            }
-            Err(NoAnswer::Failed(failure)) => {
-                return Some(Err(self.error(Operation::Acquire, failure)));
+            Err(failure) => {
+                return match failure.kind() {
+                    ErrorKind::ExceedsRate { .. } => Some(self.deny(request, outage, rate, error)),
+                    ErrorKind::NotInitialized => None,
+                    _ => Some(Err(self.error(Operation::Acquire, failure))),
+                };
             }
         };
         if request.fewest() > stand_in.most_permits(own_rate) {

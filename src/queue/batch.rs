@@ -87,7 +87,7 @@ impl<C> Queue<C> {
             false => usize::MAX,
         };
         let (mut include_next, mut permits) = (true, 0_u64);
-        let requests = self.pending.iter().take(most).map_while(|waiter| {
+        let requests = self.waiters.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
             permits = permits.saturating_add(waiter.request.permits);
             // Each permit of a semaphore is an entry on the server.
@@ -96,62 +96,33 @@ impl<C> Queue<C> {
             is_included.then(|| (waiter.group(now), waiter.request.costs.clone()))
         });
         let (groups, costs, taken) = combine(requests);
-        let mut waiters: Vec<_> = self.pending.drain(..taken).collect();
         let (mut due, mut shortest_deadline) = (Time::MAX, Time::MAX);
-        for waiter in &mut waiters {
+        for waiter in self.waiters.range_mut(..taken) {
             waiter.begin_deadline(now);
             due = due.min(waiter.due);
             shortest_deadline = shortest_deadline.min(waiter.request.deadline);
         }
         self.head_block = None;
         self.ask_now = false;
-        let has_waited = waiters.iter().any(|waiter| waiter.has_server_answer);
         let can_wait = groups.iter().any(|group| group.max_wait_ms > 0);
-        let share = self.sharing.terms(now, has_waited, can_wait);
-        let create = waiters.first().and_then(|waiter| waiter.request.create);
-        self.in_flight = Some(waiters);
-        Call {
-            groups,
-            requests: taken as u64,
-            costs,
-            create,
-            share,
-            reserve,
-            due,
-            shortest_deadline,
-        }
+        let share = self.sharing.terms(now, self.has_waited(), can_wait);
+        let create = self.waiters.front().and_then(|waiter| waiter.request.create);
+        self.in_flight = Some(taken);
+        let requests = taken as u64;
+        Call { groups, requests, costs, create, share, reserve, due, shortest_deadline }
     }
 
     /// Begins a call without callers; the queue must be idle. Its reply is handled like any other, with no
     /// outcomes.
     pub(crate) fn call_without_callers(&mut self) -> Call {
         debug_assert!(self.is_idle());
-        self.in_flight = Some(Vec::new());
-        Call {
-            groups: Vec::new(),
-            requests: 0,
-            costs: Vec::new(),
-            create: None,
-            share: None,
-            reserve: false,
-            due: Time::MAX,
-            shortest_deadline: Time::MAX,
-        }
+        self.in_flight = Some(0);
+        Call { due: Time::MAX, shortest_deadline: Time::MAX, ..Call::default() }
     }
 
     /// The caller of the call in flight, if there is exactly one.
     pub(crate) fn only_caller(&self) -> Option<&C> {
-        match self.in_flight.as_deref() {
-            Some([waiter]) => waiter.caller.as_ref(),
-            _ => None,
-        }
-    }
-
-    /// Whether the call in flight asks for a request that has waited already.
-    pub(crate) fn has_waited_in_flight(&self) -> bool {
-        // Requests that have waited are at the front.
-        let first = self.in_flight.iter().flatten().next();
-        first.is_some_and(|waiter| waiter.has_server_answer)
+        self.waiters.front().filter(|_| self.in_flight == Some(1))?.caller.as_ref()
     }
 }
 
