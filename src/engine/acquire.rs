@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
 use tokio::sync::oneshot;
 
@@ -35,19 +35,23 @@ impl Engine {
         let mut place: Option<Place> = None;
         poll_fn(move |cx| {
             loop {
-                match &mut place {
+                let is_new = place.is_none();
+                let queued = match &mut place {
+                    Some(queued) => queued,
                     None => match self.join(request) {
-                        Ok(Some(joined)) => place = Some(joined),
+                        Ok(Some(joined)) => place.insert(joined),
                         Ok(None) => {
                             cx.waker().wake_by_ref();
                             return Poll::Pending;
                         }
                         Err(verdict) => return Poll::Ready(verdict),
                     },
-                    Some(queued) => match ready!(queued.poll(self, cx)) {
-                        Some(verdict) => return Poll::Ready(verdict),
-                        None => place = None,
-                    },
+                };
+                match Pin::new(&mut queued.outcome).poll(cx) {
+                    Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
+                    Poll::Pending if is_new || !queued.is_elsewhere(self) => return Poll::Pending,
+                    // It starts over.
+                    Poll::Ready(Err(_)) | Poll::Pending => place = None,
                 }
             }
         })
@@ -81,15 +85,6 @@ impl Engine {
 }
 
 impl Place {
-    /// The outcome; `None` if the request must start over.
-    fn poll(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<Option<Verdict>> {
-        match Pin::new(&mut self.outcome).poll(cx) {
-            Poll::Ready(verdict) => Poll::Ready(verdict.ok()),
-            Poll::Pending if self.is_elsewhere(engine) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
     /// Whether the future is being polled outside its lane's runtime, which may then be parked forever. The
     /// client's own thread never is, so its lane is exempt.
     fn is_elsewhere(&self, engine: &Engine) -> bool {

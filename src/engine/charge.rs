@@ -7,7 +7,6 @@ use futures::FutureExt;
 
 use super::refund::BACKGROUND_DEADLINE;
 use super::retry::within;
-use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Operation};
@@ -22,9 +21,8 @@ impl Engine {
         deadline: Duration,
     ) -> Result<(), Error> {
         let runtime = self.core.runtime()?;
-        let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
+        let engine = self.clone();
         let written = async move {
-            let _busy = busy;
             match &engine.policy {
                 Some(policy) => {
                     engine.charge_policy(policy, engine.new_id(), permits).await.map(drop)
@@ -33,7 +31,7 @@ impl Engine {
             }
         };
         let written = written.boxed().shared();
-        runtime.spawn(written.clone().map(drop));
+        runtime.spawn_counted(&self.core, written.clone().map(drop));
         self.core.in_runtime(within(instant_after(deadline), written)).await
     }
 

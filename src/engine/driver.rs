@@ -8,7 +8,6 @@ use super::answer::{Answer, tell, tell_failed};
 use super::flight::Flight;
 use super::lane::{Lane, LaneState};
 use super::policy::Calls;
-use super::tasks::Tasks;
 use super::{Engine, closed};
 use crate::queue::{Step, Time, Turn};
 use crate::rt::{self, MutexGuard, Timer};
@@ -40,11 +39,7 @@ pub(super) fn start_or_wake(
         timer: Timer::default(),
         is_done: false,
     };
-    let busy = Tasks::begin_in(&engine.core, lane.runtime.id);
-    lane.runtime.spawn(async move {
-        let _busy = busy;
-        driver.drive().await;
-    });
+    lane.runtime.spawn_counted(&engine.core, async move { driver.drive().await });
 }
 
 /// The driver's next action.

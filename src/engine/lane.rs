@@ -47,6 +47,12 @@ pub(super) struct LaneState {
 }
 
 impl Lane {
+    fn new(runtime: Arc<Runtime>, permits_return: bool) -> Self {
+        let queue = Queue::new(permits_return);
+        let state = Mutex::new(LaneState { queue, ..LaneState::default() });
+        Lane { runtime, state, driver_wakeup: Notify::new(), refunds: Mutex::default() }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, LaneState> {
         lock(&self.state)
     }
@@ -104,55 +110,30 @@ impl LaneState {
     }
 }
 
-/// The lanes of one limiter.
-#[derive(Default)]
-pub(super) struct Lanes(Mutex<Vec<Arc<Lane>>>);
-
-impl Lanes {
-    pub(super) fn all(&self) -> Vec<Arc<Lane>> {
-        lock(&self.0).clone()
-    }
-
-    fn find(&self, runtime: RuntimeId) -> Option<Arc<Lane>> {
-        lock(&self.0).iter().find(|lane| lane.runtime.id == runtime).cloned()
-    }
-
-    fn open(&self, runtime: Arc<Runtime>, permits_return: bool) -> Arc<Lane> {
-        let mut lanes = lock(&self.0);
-        let known = lanes.iter().find(|lane| lane.runtime.id == runtime.id).cloned();
-        known.unwrap_or_else(|| {
-            let lane = Arc::new(Lane {
-                runtime,
-                state: Mutex::new(LaneState {
-                    queue: Queue::new(permits_return),
-                    ..LaneState::default()
-                }),
-                driver_wakeup: Notify::new(),
-                refunds: Mutex::default(),
-            });
-            lanes.push(lane.clone());
-            lane
-        })
-    }
-
-    fn remove(&self, runtime: RuntimeId) -> Option<Arc<Lane>> {
-        let mut lanes = lock(&self.0);
-        let index = lanes.iter().position(|lane| lane.runtime.id == runtime)?;
-        Some(lanes.swap_remove(index))
-    }
-}
-
 impl Engine {
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
+        lock(&self.lanes).clone()
+    }
+
     /// The lane of the current runtime, or of the client's own thread.
     pub(super) fn lane(self: &Arc<Self>) -> Result<Arc<Lane>, Error> {
+        let find = |lanes: &[Arc<Lane>], runtime| {
+            lanes.iter().find(|lane| lane.runtime.id == runtime).cloned()
+        };
         if let Some(runtime) = rt::current_id()
-            && let Some(lane) = self.lanes.find(runtime)
+            && let Some(lane) = find(&lock(&self.lanes), runtime)
         {
             return Ok(lane);
         }
         loop {
             let runtime = self.core.runtime()?;
-            let lane = self.lanes.open(runtime.clone(), self.semaphore.is_some());
+            let mut lanes = lock(&self.lanes);
+            let lane = find(&lanes, runtime.id).unwrap_or_else(|| {
+                let lane = Arc::new(Lane::new(runtime.clone(), self.semaphore.is_some()));
+                lanes.push(lane.clone());
+                lane
+            });
+            drop(lanes);
             // Register only now: otherwise a runtime that ends between the two steps would leave its lane
             // behind.
             if runtime.register(self) {
@@ -164,7 +145,9 @@ impl Engine {
 
     /// Ends the lane of a runtime; its callers start over elsewhere.
     pub(super) fn end_lane(&self, runtime: RuntimeId) {
-        if let Some(lane) = self.lanes.remove(runtime) {
+        let is_ended = |lane: &mut Arc<Lane>| lane.runtime.id == runtime;
+        let ended: Vec<_> = lock(&self.lanes).extract_if(.., is_ended).collect();
+        for lane in ended {
             lane.lock().has_ended = true;
             drop(lane.drain(self));
         }

@@ -58,7 +58,7 @@ pub(crate) mod tests;
 use classes::Classes;
 use group::GroupMember;
 pub(crate) use knowledge::Knowledge;
-use lane::Lanes;
+use lane::Lane;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
@@ -140,7 +140,8 @@ pub(crate) struct Engine {
     dependents: Mutex<Vec<Weak<Engine>>>,
     /// Completed once this group is listed among the dependents of its limiters.
     is_dependent: Once,
-    lanes: Lanes,
+    /// One for each runtime that has called it.
+    lanes: Mutex<Vec<Arc<Lane>>>,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
     classes: Classes,
@@ -305,7 +306,7 @@ impl Engine {
             members: Vec::new(),
             dependents: Mutex::default(),
             is_dependent: Once::new(),
-            lanes: Lanes::default(),
+            lanes: Mutex::default(),
             closed: AtomicBool::new(false),
             observer,
             classes: Classes::default(),
@@ -380,7 +381,7 @@ impl Engine {
     /// Whether no request is pending and no call is in flight.
     #[cfg(all(test, shuttle))]
     pub(crate) fn is_idle(&self) -> bool {
-        self.lanes.all().iter().all(|lane| {
+        self.lanes().iter().all(|lane| {
             let state = lane.lock();
             state.queue.is_idle() && !state.has_driver
         })
@@ -397,7 +398,7 @@ impl Engine {
         self.forget_denials();
         self.opt_ins.leases.suspend(self);
         self.close_outage();
-        for lane in self.lanes.all() {
+        for lane in self.lanes() {
             answer::tell_failed(lane.drain(self), &closed());
             lane.change(|_| {});
         }

@@ -13,7 +13,6 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
 use super::retry::{UntilDeadline, within};
-use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::policy::Mark;
@@ -180,9 +179,7 @@ impl Engine {
             return Ok((call, before));
         }
         let (engine, entry, id) = (self.clone(), entry.clone(), runtime.id);
-        let busy = Tasks::begin_in(&self.core, id);
         let sending = async move {
-            let _busy = busy;
             if let Some(previous) = last {
                 let _ = previous.await;
             }
@@ -191,7 +188,7 @@ impl Engine {
         let call = sending.boxed().shared();
         calls.last = call.downgrade();
         drop(guard);
-        runtime.spawn(call.clone().map(drop));
+        runtime.spawn_counted(&self.core, call.clone().map(drop));
         Ok((call, before))
     }
 
@@ -281,7 +278,7 @@ impl Engine {
 
     fn look_again(&self) {
         self.forget_denials();
-        for lane in self.lanes.all() {
+        for lane in self.lanes() {
             lane.change(|state| state.queue.ask_now());
         }
         for group in self.dependents() {

@@ -58,7 +58,9 @@ impl<F, G: Fn() -> bool> UntilDeadline<F, G> {
     {
         let mut pause = FIRST_PAUSE;
         let answer = loop {
-            let error = match self.attempt().await {
+            let left = self.deadline.saturating_duration_since(rt::now());
+            let answer = (self.call)(self.limit.min(left));
+            let error = match within(self.deadline, answer).await {
                 Ok(answer) => break Ok(answer),
                 Err(error) => error,
             };
@@ -83,16 +85,6 @@ impl<F, G: Fn() -> bool> UntilDeadline<F, G> {
         };
         self.observer.ended(&answer);
         (answer, self.is_unknown)
-    }
-
-    async fn attempt<T, Answer>(&mut self) -> Result<T, Error>
-    where
-        F: FnMut(Duration) -> Answer,
-        Answer: Future<Output = Result<T, Error>>,
-    {
-        let left = self.deadline.saturating_duration_since(rt::now());
-        let answer = (self.call)(self.limit.min(left));
-        within(self.deadline, answer).await
     }
 }
 

@@ -6,16 +6,13 @@
 //! removed when it ends. Callers outside any runtime are served by a thread that the client starts for
 //! them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::future::{Either, select};
-use futures::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
-use super::{Core, Engine, closed};
+use super::{Core, Engine, Tasks, closed};
 use crate::error::Error;
 use crate::rt::atomic::{AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
@@ -56,11 +53,24 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     fn new(handle: Handle) -> Arc<Self> {
-        Arc::new(Runtime { id: rt::id(&handle), handle, limiters: Mutex::new(Some(Vec::new())) })
+        Arc::new(Runtime { id: handle.id(), handle, limiters: Mutex::new(Some(Vec::new())) })
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        rt::spawn_on(&self.handle, task);
+        self.handle.spawn(task);
+    }
+
+    /// Spawns a task that [`Core::close`] waits for.
+    pub(super) fn spawn_counted(
+        &self,
+        core: &Arc<Core>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let busy = Tasks::begin_in(core, self.id);
+        self.spawn(async move {
+            let _busy = busy;
+            task.await;
+        });
     }
 
     /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
@@ -99,7 +109,7 @@ impl Core {
 
     /// The current runtime; `None` if it is ending and starts no more tasks.
     fn caller_runtime(self: &Arc<Self>, handle: Handle) -> Option<Arc<Runtime>> {
-        let id = rt::id(&handle);
+        let id = handle.id();
         let (runtime, client_gone) = {
             let mut known = lock(&self.runtimes.known);
             if let Some(own) = known.own.as_ref().filter(|own| own.runtime.id == id) {
@@ -117,7 +127,7 @@ impl Core {
         };
         // Spawn without the lock: a runtime that is ending drops the task right here.
         let watch = Watch { core: Arc::downgrade(self), runtime };
-        rt::spawn_on(&handle, async move {
+        handle.spawn(async move {
             let _watch = watch;
             let _ = client_gone.await;
         });
@@ -175,28 +185,20 @@ impl Core {
 
     /// The runtimes in which a task does not run within a moment, because nothing drives them.
     pub(super) async fn parked_runtimes(&self) -> Vec<RuntimeId> {
-        let runtimes: Vec<_> = {
+        let silent = Arc::new(Mutex::new(HashSet::new()));
+        let known: Vec<_> = {
             let known = lock(&self.runtimes.known);
             known.callers.values().map(|watched| watched.runtime.clone()).collect()
         };
-        let answers = runtimes.iter().map(|runtime| {
-            let (alive, answer) = oneshot::channel();
+        for runtime in known {
+            let (id, heard) = (runtime.id, silent.clone());
+            lock(&silent).insert(id);
             runtime.spawn(async move {
-                let _ = alive.send(());
+                lock(&heard).remove(&id);
             });
-            async move {
-                let _ = answer.await;
-                runtime.id
-            }
-        });
-        let mut answers: FuturesUnordered<_> = answers.collect();
-        let late = rt::sleep(PARKED_AFTER);
-        futures::pin_mut!(late);
-        let mut silent: Vec<_> = runtimes.iter().map(|runtime| runtime.id).collect();
-        while let Either::Left((Some(id), _)) = select(answers.next(), &mut late).await {
-            silent.retain(|silent| *silent != id);
         }
-        silent
+        rt::sleep(PARKED_AFTER).await;
+        lock(&silent).drain().collect()
     }
 
     /// Ends what a closed client has in its runtimes: the tasks that watch them, connections, and the

@@ -589,7 +589,7 @@ impl Engine {
     }
 
     fn has_waiters(&self) -> bool {
-        self.lanes.all().iter().any(|lane| !lane.lock().queue.is_idle())
+        self.lanes().iter().any(|lane| !lane.lock().queue.is_idle())
     }
 }
 

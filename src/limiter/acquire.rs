@@ -46,12 +46,8 @@ impl RateLimiter {
     ///
     /// The future belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts over there, at the end of that runtime's queue.
-    pub fn try_acquire(
-        &self,
-        permits: u64,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<Decision, Error>> + Send {
-        self.acquire_within(permits, micros(timeout).min(Time::MAX - 1))
+    pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
+        self.acquire_within(permits, micros(timeout).min(Time::MAX - 1)).await
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -63,11 +59,8 @@ impl RateLimiter {
     /// If an attempt may have been carried out, it is attempted again, under the same id, until the deadline.
     ///
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
-    pub fn try_acquire_now(
-        &self,
-        permits: u64,
-    ) -> impl Future<Output = Result<Decision, Error>> + Send {
-        self.acquire_within(permits, 0)
+    pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        self.acquire_within(permits, 0).await
     }
 
     /// Takes what there is now of `permits`: at least one, at most all of them. [`Grant::permits`] says how many.
@@ -238,12 +231,18 @@ impl RateLimiter {
             true => Box::pin(self.ask_beside_leases(request.clone())).await,
             false => self.engine().acquire(request).await,
         };
-        if matches!(verdict, Ok(Answer::Refused(_))) {
-            // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
-            // from running.
-            tokio::task::consume_budget().await;
-        }
-        self.decision(verdict, request.fewest())
+        let wait = match verdict {
+            // Dropped here, or the future of every call would have room for it until its end.
+            Ok(Answer::Refused(wait)) => {
+                drop(verdict);
+                wait
+            }
+            verdict => return self.decision(verdict, request.fewest()),
+        };
+        // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
+        // from running.
+        tokio::task::consume_budget().await;
+        self.decision(Ok(Answer::Refused(wait)), request.fewest())
     }
 
     /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped

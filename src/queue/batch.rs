@@ -1,9 +1,7 @@
 //! Which requests go into the next call, and how its reply is split among them: [`combine`] and
 //! [`split`] belong together.
 
-use std::iter::Peekable;
 use std::sync::Arc;
-use std::vec::IntoIter;
 
 use super::events::{Call, MaxWait, MemberCosts, Time};
 use super::state::{Queue, Waiter};
@@ -22,8 +20,8 @@ pub(super) const MAX_GROUPS: usize = 256;
 
 /// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
 /// of requests in the groups.
-fn combine(
-    requests: impl Iterator<Item = (RequestGroup, Option<Arc<MemberCosts>>)>,
+fn combine<'a>(
+    requests: impl Iterator<Item = (RequestGroup, Option<&'a Arc<MemberCosts>>)>,
 ) -> (Vec<RequestGroup>, Vec<Arc<MemberCosts>>, usize) {
     let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
         (Vec::new(), Vec::new(), 0);
@@ -32,14 +30,14 @@ fn combine(
         match groups.last_mut() {
             Some(last)
                 if (last.permits, last.max_wait_ms) == (next.permits, next.max_wait_ms)
-                    && all_costs.last() == costs.as_ref() =>
+                    && all_costs.last() == costs =>
             {
                 last.count += next.count;
             }
             _ if is_full => break,
             _ => {
                 groups.push(next);
-                all_costs.extend(costs);
+                all_costs.extend(costs.cloned());
             }
         }
         taken += 1;
@@ -47,31 +45,23 @@ fn combine(
     (groups, all_costs, taken)
 }
 
-/// The outcomes of a call's requests that are not taken yet, in order.
-pub(super) struct Split(Peekable<IntoIter<OutcomeGroup>>);
-
-/// Splits the outcomes of a call among its requests.
-pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> Split {
-    Split(outcomes.into_iter().peekable())
-}
-
-impl Split {
-    /// Takes the outcomes of a request that is in the call so many times. Returns the first of them, and how many
-    /// are the same; `None` if there are no more.
-    pub(super) fn take(&mut self, count: u64) -> Option<(Outcome, u64)> {
-        let OutcomeGroup { outcome, .. } = *self.0.peek()?;
-        let (mut left, mut same) = (count, 0);
-        while let Some(group) = self.0.peek_mut().filter(|_| left > 0) {
-            let taken = group.count.min(left);
-            left -= taken;
-            group.count -= taken;
-            same += if group.outcome == outcome { taken } else { 0 };
-            if group.count == 0 {
-                self.0.next();
-            }
+/// Splits the outcomes of a call among its requests: takes those of a request that is in the call so many times from
+/// the ones that are left. Returns the first of them, and how many are the same; `None` if there are no more.
+pub(super) fn split(outcomes: &mut &mut [OutcomeGroup], count: u64) -> Option<(Outcome, u64)> {
+    let outcome = outcomes.first()?.outcome;
+    let (mut left, mut same) = (count, 0);
+    while left > 0
+        && let Some(group) = outcomes.first_mut()
+    {
+        let taken = group.count.min(left);
+        left -= taken;
+        group.count -= taken;
+        same += if group.outcome == outcome { taken } else { 0 };
+        if group.count == 0 {
+            outcomes.split_off_first_mut();
         }
-        Some((outcome, same))
     }
+    Some((outcome, same))
 }
 
 impl<C> Queue<C> {
@@ -93,7 +83,7 @@ impl<C> Queue<C> {
             // Each permit of a semaphore is an entry on the server.
             let is_too_much = permits_return && permits > MOST_AT_ONCE;
             let is_included = is_included && (!is_too_much || permits == waiter.request.permits);
-            is_included.then(|| (waiter.group(now), waiter.request.costs.clone()))
+            is_included.then(|| (waiter.group(now), waiter.request.costs.as_ref()))
         });
         let (groups, costs, taken) = combine(requests);
         let (mut due, mut shortest_deadline) = (Time::MAX, Time::MAX);
@@ -149,7 +139,7 @@ mod tests {
     use super::*;
     use crate::store::Wait;
 
-    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, Option<Arc<MemberCosts>>) {
+    fn one<'a>(permits: u64, max_wait_ms: u64) -> (RequestGroup, Option<&'a Arc<MemberCosts>>) {
         (RequestGroup { permits, max_wait_ms, count: 1 }, None)
     }
 
@@ -166,8 +156,9 @@ mod tests {
         let outcomes = [(1, Outcome::Granted), (3, refused), (1, Outcome::Granted)]
             .map(|(count, outcome)| OutcomeGroup { count, outcome });
         let each = |counts: &[u64]| {
-            let mut split = split(outcomes.into());
-            counts.iter().map_while(|count| split.take(*count)).collect::<Vec<_>>()
+            let mut outcomes = outcomes;
+            let mut left = &mut outcomes[..];
+            counts.iter().map_while(|count| split(&mut left, *count)).collect::<Vec<_>>()
         };
         let granted = (Outcome::Granted, 1);
         assert_eq!(each(&[1; 6]), [granted, (refused, 1), (refused, 1), (refused, 1), granted]);

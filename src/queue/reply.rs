@@ -19,7 +19,7 @@ impl<C> Queue<C> {
         now: Time,
         dated: Time,
         (rate, interval, keep_alive): (u64, Time, Time),
-        outcomes: Vec<OutcomeGroup>,
+        mut outcomes: Vec<OutcomeGroup>,
         left: u64,
         holders: Option<Holders>,
     ) -> Settled<C> {
@@ -30,9 +30,9 @@ impl<C> Queue<C> {
         let mut back = Vec::new();
         let mut head: Option<(Time, u64)> = None;
         let (mut waits, mut reserved) = (false, None);
-        let mut outcomes = split(outcomes);
+        let mut outcomes = &mut outcomes[..];
         for mut waiter in self.waiters.drain(..calling) {
-            let Some((outcome, same)) = outcomes.take(waiter.request.count()) else { break };
+            let Some((outcome, same)) = split(&mut outcomes, waiter.request.count()) else { break };
             let permits = waiter.request.fewest();
             match outcome {
                 Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
