@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use shuttle::Runner;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+
 use super::answer::Answer;
 use super::{Core, Engine};
 use crate::clock::Clock;
@@ -172,11 +175,17 @@ fn check_store(
     options: LimiterOptions,
     habits: &'static [Habit],
 ) {
-    let run = move || run_callers(new_store(), options, habits);
-    shuttle::check_random(run, SCHEDULES);
+    explore(SCHEDULES, move || run_callers(new_store(), options, habits));
+}
+
+fn explore(schedules: usize, scenario: impl Fn() + Clone + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    // A build that is not optimized needs more than the usual 32 KB.
+    config.stack_size = 128 * 1024;
+    Runner::new(RandomScheduler::new(schedules), config.clone()).run(scenario.clone());
     // Preempts a task at a few points only, and then lets the others run on for long: the random
     // one hardly ever stops a task between two steps until everything else is done.
-    shuttle::check_pct(run, SCHEDULES, 3);
+    Runner::new(PctScheduler::new(3, schedules), config).run(scenario);
 }
 
 fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Habit]) {

@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::SECOND;
 use super::store::{Answers, ModelStore};
+use super::{SECOND, explore};
 use crate::clock::Clock;
 use crate::decision::{DecidedBy, Decision};
 use crate::engine::Core;
@@ -126,8 +126,7 @@ fn check(rate: u64, lose_every: usize, away: Range<usize>, habits: &'static [Hab
         let away = away.clone();
         let scenario =
             move || run(ModelStore::new(rate, lose_every, answers), away.clone(), habits);
-        shuttle::check_random(scenario.clone(), SCHEDULES);
-        shuttle::check_pct(scenario, SCHEDULES, 3);
+        explore(SCHEDULES, scenario);
     }
 }
 
