@@ -13,8 +13,8 @@ use crate::limiter::RateLimiter;
 use crate::options::{LimiterOptions, OnOutage};
 use crate::queue::MaxWait;
 use crate::store::{
-    ExpireCondition, PermitId, PersistCall, RemainingTime, RenewCall, Returned, SemaphoreCounts,
-    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, refusal,
+    ExpireCondition, PermitId, PersistCall, RemainingTime, RenewCall, Returned, SemaphoreCall,
+    SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits, SetPermitsCall, refusal,
 };
 
 /// The most permits of a semaphore: Java counts them in 32 bits.
@@ -494,11 +494,14 @@ impl Semaphore {
     /// [plain](Client::semaphore); otherwise see [`Semaphore`].
     pub async fn release(&self, id: &str) -> Result<bool, Error> {
         let permits = vec![self.parsed(Operation::Release, id)?];
-        let (kind, at) = (self.kind, self.told_ms());
-        let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count: 0 };
+        let returned = self.give_back(SemaphoreCall::release(self.told_ms(), permits)).await?;
+        Ok(returned == Some(Returned::InTime))
+    }
+
+    async fn give_back(&self, call: SemaphoreCall) -> Result<Option<Returned>, Error> {
         let answer = self.limiter.call(Operation::Release, call).await?;
         self.limiter.engine().permits_came_back_here();
-        Ok(answer.first() == Some(&Returned::InTime))
+        Ok(answer.returned.first().copied())
     }
 
     /// Gives back `permits` of a [plain](Client::semaphore) semaphore that nobody has a [`Permit`] of, for instance
@@ -516,16 +519,7 @@ impl Semaphore {
             return Err(self.limiter.invalid(Operation::Release, detail));
         }
         let count = self.checked(permits)?.unsigned_abs();
-        let call = SemaphoreReleaseCall {
-            kind: self.kind,
-            at: self.told_ms(),
-            lane: None,
-            permits: Vec::new(),
-            count,
-        };
-        let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter.engine().permits_came_back_here();
-        match answer.first() {
+        match self.give_back(SemaphoreCall::release_plain(count)).await? {
             Some(Returned::Gone) if count > 0 => {
                 Err(self.limiter.error(Operation::Release, refusal::no_semaphore()))
             }

@@ -1,37 +1,19 @@
 -- Decides requests in order and takes their permits. Twin: src/store/calls/semaphore/acquire.rs.
 --
--- ARGV   6 the permits to set if there is no semaphore, or '', 7 1 if an earlier attempt may have been carried out,
---        8 groups of equal requests: permits, count, 1 if they wait; 9 the permits of all of them.
---        Expirable: 10 the first bytes of the ids, 11 the lease in ms, or ''
--- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
---        number of requests granted, -1 if each is for more than all permits
-local REAPED = 1000
-local wanted, id = tonumber(ARGV[9]), ARGV[10]
-local out, expired = 0, 0
-if not is_plain then
-  out = call('ZCARD', KEYS[2])
-end
-if out > 0 then
-  out = call('ZCOUNT', KEYS[2], 0, '+inf')
-  expired = min(call('ZCOUNT', KEYS[2], 0, now), max(wanted, REAPED))
-end
-new = new or tonumber(ARGV[6]) and ARGV[6] - out
-if new and new + expired > MOST then
-  return {-16}
-elseif expired > 0 then
+-- ARGV   see reap.lua
+-- reply  what release.lua says, followed by: now, permits free, all permits, the end of the first lease or -1, granted …,
+--        the last for each group: the number of requests granted, -1 if each is for more than all permits
+if expired > 0 then
   local first = call('ZCOUNT', KEYS[2], '-inf', '(0')
   call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
-end
-if not new then
-  return {-14}
 end
 new, out = new + expired, out - expired
 
 -- Permits that an earlier attempt took are granted again, to the same requests.
-local is_replay, free = number and last == number, new
+local is_replay, free = number and last == number, new - (ARGV[7] == '1' and 0 or given)
 if is_replay then
   free = took
-elseif not is_plain and ARGV[7] == '1' then
+elseif not is_plain and ARGV[9] == '1' then
   local held = 0
   while held < wanted and (tonumber(call('ZSCORE', KEYS[2], id .. struct.pack('>I4', held))) or 0) > now do
     held = held + 1
@@ -41,8 +23,9 @@ elseif not is_plain and ARGV[7] == '1' then
   end
 end
 local total, granted, is_blocked, is_short = is_plain and 0 or max(new + out, 0), 0, false, false
-local reply = {0, now, 0, total, -1}
-for permits, count, waits in string.gmatch(ARGV[8], '(%d+) (%d+) (%d)') do
+local at = #reply
+reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = now, 0, total, -1
+for permits, count, waits in string.gmatch(ARGV[10], '(%d+) (%d+) (%d)') do
   permits, count = tonumber(permits), tonumber(count)
   local fit = is_blocked and 0 or max(0, min(count, floor(free / permits)))
   free, granted = free - fit * permits, granted + fit * permits
@@ -57,11 +40,11 @@ end
 
 if is_plain and not is_replay then
   new = new - granted
-  record = number and (granted > 0 or abandon or ARGV[7] == '1') and granted
+  record = number and (granted > 0 or not record and ARGV[9] == '1') and granted or record
 elseif granted > 0 and not is_plain then
   -- An id that is out already has its permit, and its lease begins anew.
-  local score = min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999)
-  score = ARGV[11] == '' and '922337203685477' or score
+  local score = min(now + (tonumber(ARGV[13]) or 1e15), 99999999999999)
+  score = ARGV[13] == '' and '922337203685477' or score
   for from = 0, granted - 1, 1000 do
     local members = {}
     for i = from, min(from + 1000, granted) - 1 do
@@ -77,6 +60,6 @@ elseif granted > 0 and not is_plain then
 end
 if is_short and not is_plain then
   local first = tonumber(call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
-  reply[5] = first and first < 922337203685477 and first or -1
+  reply[at + 4] = first and first < 922337203685477 and first or -1
 end
-reply[3] = new
+reply[at + 2] = new

@@ -1,4 +1,4 @@
--- Renews leases. Twin: src/store/calls/semaphore/release.rs.
+-- Renews leases. Twin: src/store/calls/semaphore/renew.rs.
 --
 -- KEYS   1 the permits that are out
 -- ARGV   1 the time, 2 the lease in ms, or '', 3 1 if leases may end earlier than before, 4 the ids, 16 bytes each

@@ -2,7 +2,7 @@
 -- src/store/calls/semaphore/state.rs.
 --
 -- KEYS   1 the value, 2 the permits that are out, 3 the channel; with a lane 4 its record: the number of its last call
---        and the permits that this took, or gave back if the number is negative
+--        and the permits that this took; -1 if what it gave back found no semaphore
 -- ARGV   1 the time, 2 plain or expirable, 3 1 in a cluster, 4 the number of the call in its lane, 5 the lowest number
 --        of a call whose grant nobody uses; both '' if there is none; from 6 on: see the script
 -- reply  {0, …}; or {-8, 0, value=text}: unreadable; {-11}: a later call of the lane was carried out;

@@ -94,7 +94,10 @@ impl Driver {
     /// Lets other tasks run until as many new requests are pending as callers were just answered, in
     /// addition to those already pending, or until a turn brings none.
     async fn gather(&self, answered: usize) {
-        let pending = || self.lane.lock().queue.pending();
+        let pending = || {
+            let state = self.lane.lock();
+            state.queue.pending() + self.engine.returns(&state)
+        };
         let mut gathered = pending();
         let enough = (gathered + answered).min(GATHER_ENOUGH);
         for _ in 0..GATHER_TURNS {
@@ -116,6 +119,9 @@ impl Driver {
         }
         let (next, refused, unwanted) = {
             let mut state = lane.lock();
+            if engine.returns(&state) > 0 {
+                state.queue.ask_now();
+            }
             let Turn { step, refused } = state.queue.step(engine.core.now());
             let next = self.carry_out(step, &mut state);
             state.observe(engine);
@@ -134,9 +140,11 @@ impl Driver {
 
     fn carry_out(&self, step: Step, state: &mut LaneState) -> Next {
         let engine = &self.engine;
-        let gives_back = matches!(step, Step::Idle)
-            && !engine.is_closed()
-            && state.calls.as_mut().is_some_and(Calls::must_give_back);
+        let must_give_back = |state: &mut LaneState| {
+            !engine.is_closed() && state.calls.as_mut().is_some_and(Calls::must_give_back)
+        };
+        let gives_back =
+            matches!(step, Step::Idle) && (engine.returns(state) > 0 || must_give_back(state));
         match step {
             Step::SleepUntil(time) => return Next::SleepUntil(time),
             Step::Idle if !engine.opt_ins.leases.is_call_wanted() && !gives_back => {

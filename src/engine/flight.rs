@@ -11,9 +11,10 @@ use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
+use super::semaphore::{Return, Semaphore};
 use super::{Engine, Nanos, closed, micros};
 use crate::clock::Now;
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::observe::{CallSize, ObservedCall, Span};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
@@ -51,6 +52,9 @@ pub(super) struct Flight {
     pub(super) id: EntryId,
     /// The call's number, if the limiter has a policy.
     pub(super) number: Option<LaneCall>,
+    /// The permits of a semaphore that come back with the call, and whether its requests may take them.
+    pub(super) returns: Vec<Return>,
+    pub(super) hands_on: bool,
     /// The dates under which earlier attempts may have been granted permits.
     unconfirmed: Vec<i64>,
     /// The date under which the current attempt may be granted permits.
@@ -96,12 +100,18 @@ impl Flight {
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
         let number = state.next_number(engine);
+        let returns = engine.take_returns(state, number.as_ref());
+        let hands_on = !returns.is_empty()
+            && !call.groups.is_empty()
+            && engine.semaphore.as_ref().is_some_and(Semaphore::hands_on);
         Flight {
             id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
                 |reservation| reservation.entry.id,
             ),
             number,
+            returns,
+            hands_on,
             callers: Callers::new(engine.clone(), lane.clone(), call.due),
             call,
             lease,
@@ -126,11 +136,17 @@ impl Flight {
         // Start observing only here: in `new` the lane is locked, and a subscriber may call the client.
         let engine = &self.callers.engine;
         let (size, span) = (self.size(), self.span.take());
-        self.observer = engine.observer.acquire_call(size, span);
+        self.observer = match self.call.groups.is_empty() && !self.returns.is_empty() {
+            true => engine.observer.call(Operation::Release),
+            false => engine.observer.acquire_call(size, span),
+        };
         let answer = retry(&mut self).await;
         self.has_ended = true;
         let told = match answer {
-            Ok(answered) => self.decided(answered),
+            Ok(mut answered) => {
+                let returned = std::mem::take(&mut answered.reply.returned);
+                self.decided(answered) + self.returned(returned)
+            }
             Err(error) => {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
                 let is_known = !self.callers.engine.is_redissons_limiter()
@@ -139,6 +155,7 @@ impl Flight {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
+                self.not_returned(&error);
                 self.failed(&error)
             }
         };
@@ -205,6 +222,12 @@ impl Attempts for Flight {
         self.first_pause
     }
 
+    /// Permits come back whatever it takes: permissions or a certificate may be fixed in the meantime.
+    fn may_fare_better(&self, error: &Error) -> bool {
+        let only_returns = !self.callers.has_any && !self.returns.is_empty();
+        error.may_be_retried() || only_returns && error.execution() != Execution::Executed
+    }
+
     async fn attempt(&mut self) -> Result<Answered, Error> {
         loop {
             if let Some(answered) = self.attempt_once().await? {
@@ -233,6 +256,11 @@ impl Attempts for Flight {
                 return Err(closed().with_execution(error.execution()));
             }
             self.callers.expire_behind();
+            let gives_way = !self.returns.is_empty() && !self.callers.has_any;
+            if gives_way && self.callers.lane.lock().queue.pending() > 0 {
+                // The next call gives the permits back, and asks for those who have come meanwhile.
+                return Err(error);
+            }
             if is_certain {
                 self.callers.fail_those_that_do_not_wait(&error);
             }
@@ -394,6 +422,10 @@ impl Drop for Flight {
         if !self.has_ended {
             self.observer.abandoned();
             self.give_back_unconfirmed();
+            // Without a thread of its own, the client is dropped.
+            if self.callers.engine.core.own_runtime_id().is_some() {
+                self.not_returned(&closed().with_execution(Execution::Unknown));
+            }
             self.give_back_elsewhere();
             // Dropped unanswered, the callers start over.
             drop(self.abandoned());

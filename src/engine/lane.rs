@@ -11,6 +11,7 @@ use super::answer::Caller;
 use super::policy::Calls;
 use super::reservation::Reservation;
 use super::runtimes::{HasLane, Runtime};
+use super::semaphore::Return;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
 use crate::queue::Queue;
@@ -34,6 +35,8 @@ pub(super) struct LaneState {
     pub(super) reservation: Option<Reservation>,
     /// The calls of a limiter with a policy.
     pub(super) calls: Option<Calls>,
+    /// Plain permits that a call of this lane may have given back whose outcome is unknown.
+    pub(super) returns: Vec<Return>,
     /// A driver task exists or is about to be started. Without one, nothing is pending.
     pub(super) has_driver: bool,
     /// The driver is waiting for a time or a wakeup.
@@ -104,7 +107,7 @@ impl Lanes {
         lock(&self.0).clone()
     }
 
-    fn find(&self, runtime: RuntimeId) -> Option<Arc<Lane>> {
+    pub(super) fn find(&self, runtime: RuntimeId) -> Option<Arc<Lane>> {
         lock(&self.0).iter().find(|lane| lane.runtime.id == runtime).cloned()
     }
 
@@ -141,8 +144,23 @@ impl Engine {
         {
             return Ok(lane);
         }
+        self.open_lane(|| self.core.runtime())
+    }
+
+    /// The lane of the client's own thread.
+    pub(super) fn lane_of_own_thread(self: &Arc<Self>) -> Result<Arc<Lane>, Error> {
+        self.open_lane(|| self.core.background())
+    }
+
+    fn open_lane(
+        self: &Arc<Self>,
+        runtime: impl Fn() -> Result<Arc<Runtime>, Error>,
+    ) -> Result<Arc<Lane>, Error> {
         loop {
-            let runtime = self.core.runtime()?;
+            let runtime = runtime()?;
+            if let Some(lane) = self.lanes.find(runtime.id) {
+                return Ok(lane);
+            }
             let lane = self.lanes.open(runtime.clone(), self.semaphore.is_some());
             // Register only now: otherwise a runtime that ends between the two steps would leave its lane
             // behind.

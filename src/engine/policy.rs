@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
+use super::semaphore::{Return, worst};
 use super::tasks::Tasks;
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
@@ -22,7 +23,7 @@ use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::{self, lock};
 use crate::store::{
     AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
-    StoreCall,
+    SemaphoreCall, StoreCall,
 };
 use crate::wire::entry::EntryId;
 
@@ -133,7 +134,7 @@ impl Flight {
     /// The call was answered.
     pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
         if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
-            let is_kept = grants || self.call.groups.is_empty();
+            let is_kept = grants || self.call.groups.is_empty() || !self.returns.is_empty();
             let may_have_another_grant = !self.is_first_attempt();
             calls.answered(number, is_kept, may_have_another_grant);
             if may_have_another_grant && !is_kept {
@@ -170,13 +171,16 @@ impl Flight {
                 continue;
             }
             let Ok(runtime) = engine.core.own_runtime() else { return };
-            let number = self.callers.lane.lock().calls.as_mut().map(Calls::begin);
+            let (number, returns) = {
+                let mut state = self.callers.lane.lock();
+                (state.calls.as_mut().map(Calls::begin), std::mem::take(&mut state.returns))
+            };
             let Some(number) = number else { return };
             let (engine, busy) = (engine.clone(), Tasks::begin_in(&engine.core, runtime.id));
             runtime.spawn(async move {
                 let _busy = busy;
                 let _may_come_back = engine.permits_may_come_back();
-                let _ = engine.give_back_abandoned(number).await;
+                engine.give_back_abandoned(number, returns).await;
             });
         }
     }
@@ -252,17 +256,26 @@ impl Engine {
         Ok(like_a_logs(charged.await?, policy.rate()).left)
     }
 
-    /// Makes a call without requests, which gives back what its lane has abandoned.
-    async fn give_back_abandoned(self: &Arc<Self>, number: LaneCall) -> Result<(), Error> {
-        let deadline = instant_after(BACKGROUND_DEADLINE);
+    /// Makes a call without requests, which gives back what its lane has abandoned, and these permits of a semaphore.
+    async fn give_back_abandoned(self: &Arc<Self>, number: LaneCall, returns: Vec<Return>) {
         if let Some(policy) = &self.policy {
+            let deadline = instant_after(BACKGROUND_DEADLINE);
             let call = |lane| self.policy_call(policy, lane, Vec::new());
-            self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
+            let _ = self.attempt_numbered(Operation::Refund, deadline, false, number, call).await;
         } else if let Some(semaphore) = &self.semaphore {
-            let call = |lane| semaphore.call_without_requests(self.core.told_ms(), lane);
-            self.attempt_numbered(Operation::Release, deadline, false, number, call).await?;
+            let deadline = instant_after(LONGEST_ATTEMPTS);
+            let call = |lane| SemaphoreCall {
+                at: self.core.told_ms(),
+                lane: Some(lane),
+                ..Return::call(semaphore.terms.kind, &returns)
+            };
+            let answer =
+                self.attempt_numbered(Operation::Release, deadline, false, number, call).await;
+            let answer = answer.map(|reply| worst(reply.returned.into_iter()));
+            for what in returns {
+                what.end(answer.clone());
+            }
         }
-        Ok(())
     }
 
     /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody

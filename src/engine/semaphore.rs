@@ -11,14 +11,16 @@ use futures::FutureExt;
 use futures::future::{Either, select};
 use tokio::sync::{Notify, oneshot};
 
+use super::driver;
 use super::flight::Flight;
+use super::lane::LaneState;
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::{BACKGROUND_DEADLINE, within};
 use super::retry::{UntilDeadline, retry};
 use super::runtimes::Runtime;
-use super::{Calls, Core, Engine, Tasks, instant_after};
+use super::{Core, Engine, instant_after, micros};
 use crate::decision::DecidedBy;
-use crate::error::{Error, Execution, Operation};
+use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::observe::Event;
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
@@ -26,8 +28,7 @@ use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
-    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
-    StoreCall,
+    SemaphoreCall, SemaphoreKind, SetPermits, SetPermitsCall, StoreCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -47,31 +48,31 @@ pub(crate) struct Semaphore {
     pub(crate) terms: Terms,
     /// The permits that are held, by the first of their ids, until they are given back.
     held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
-    returns: Mutex<Returns>,
-    /// Whether a task gives permits back, renews them, listens.
-    gives_back: AtomicBool,
+    /// Permits that come back with the next call of any lane.
+    returns: Mutex<Vec<Return>>,
+    /// Whether a task looks after `returns`, renews permits, listens.
+    looks_after: AtomicBool,
     renews: AtomicBool,
     listens: AtomicBool,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
-    /// The next time, waiters do not wait for a message of what came back here.
-    asks_at_once: AtomicBool,
+    /// The next time, those who wait here need no message of what came back here.
+    hands_on: AtomicBool,
 }
 
-/// Permits that wait for the next call that gives permits back.
-#[derive(Default)]
-struct Returns {
-    pending: Vec<Return>,
-    /// Plain: the calls' numbers.
-    calls: Option<Calls>,
-}
-
-struct Return {
+/// Permits that come back.
+pub(super) struct Return {
     call: CallId,
     first: u32,
     permits: u32,
     /// Whether the lease may have ended.
     may_be_late: bool,
+    /// Whether a call may have given them back whose outcome is unknown.
+    is_repeat: bool,
+    /// Plain: the number of the first of these calls, of whose lane all others must be too.
+    number: Option<u64>,
+    /// When attempts end.
+    until: Time,
     done: Option<oneshot::Sender<Result<Returned, Error>>>,
     /// What must live until then: without its client, the client's thread would end.
     _keeps: Option<Box<dyn Send + Sync>>,
@@ -98,8 +99,11 @@ struct Held {
     process: u32,
 }
 
-/// Ids in one call to a server.
+/// Ids in one call to a server: more of them only if they are one caller's.
 const IDS_PER_CALL: u32 = 1000;
+
+/// How long permits wait for the next call of a busy lane: its runtime may be parked, or its thread blocked.
+const TAKEN_WITHIN: Duration = Duration::from_millis(50);
 
 /// How long a subscription is kept after nobody waits any more: otherwise it would come and go with every wait.
 const LINGER: Duration = Duration::from_secs(2);
@@ -110,11 +114,11 @@ impl Semaphore {
             terms,
             held: Mutex::default(),
             returns: Mutex::default(),
-            gives_back: AtomicBool::new(false),
+            looks_after: AtomicBool::new(false),
             renews: AtomicBool::new(false),
             listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
-            asks_at_once: AtomicBool::new(false),
+            hands_on: AtomicBool::new(false),
         }
     }
 
@@ -134,6 +138,13 @@ impl Semaphore {
             SetPermitsCall { kind: SemaphoreKind::Expirable, rule: SetPermits::Set, permits };
         // In process it is answered at once, and never refused.
         let _ = stand_in.core.store.run(&stand_in.keys, call, Duration::ZERO).now_or_never();
+    }
+
+    /// Whether those who wait here may take what comes back here without waiting for a message of it. Waiters of
+    /// Redisson's hear the message a little sooner than ours; those here get their part if every other time they do not
+    /// wait for it. Always, they would take nearly all.
+    pub(super) fn hands_on(&self) -> bool {
+        !self.hears.load(Ordering::Acquire) || self.hands_on.fetch_xor(true, Ordering::Relaxed)
     }
 
     fn forget(&self, held: &Held) {
@@ -187,16 +198,21 @@ impl Flight {
     ) -> Reply<AcquireReply> {
         let engine = &self.callers.engine;
         let terms = semaphore.terms;
-        let call = SemaphoreAcquireCall {
-            kind: terms.kind,
-            at: engine.core.told_ms(),
+        let is_release = groups.is_empty();
+        // Reading its clock costs a server a tenth of the call, and no lease has ended by 1970.
+        let needs_time = !is_release || self.returns.iter().any(|what| what.may_be_late);
+        let call = SemaphoreCall {
+            at: engine.core.told_ms().or((!needs_time).then_some(0)),
             id: self.permits_id(),
             lane: self.number.clone(),
             is_repeat: !self.is_first_attempt(),
             lease_ms: terms.lease_ms,
-            create: terms.create,
+            create: terms.create.filter(|_| !is_release),
             groups: groups.to_vec(),
+            hands_on: self.hands_on,
+            ..Return::call(terms.kind, &self.returns)
         };
+        let known = (engine.server_time.load(Ordering::Relaxed), engine.rate());
         let reply = engine.attempt(call, limit);
         let like_a_limiters = move |reply: crate::store::SemaphoreReply| {
             let total = match terms.kind {
@@ -206,17 +222,83 @@ impl Flight {
                     terms.create.unwrap_or(reply.free.max(0) as u64 + reply.granted)
                 }
             };
-            let rate = terms.rate(total);
-            AcquireReply::new(reply.now, rate, reply.free, reply.outcomes)
+            let (now, rate) = match (is_release, known) {
+                (true, (now, rate)) => (now, rate.unwrap_or_else(|| terms.rate(total))),
+                (false, _) => (reply.now, terms.rate(total)),
+            };
+            let returned = reply.returned;
+            AcquireReply { returned, ..AcquireReply::new(now, rate, reply.free, reply.outcomes) }
         };
         reply.map(move |reply| reply.map(like_a_limiters)).boxed()
     }
 
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
-        if !self.callers.engine.is_plain_semaphore() {
+        if !self.callers.engine.is_plain_semaphore() && self.permits() > 0 {
             drop(self.hold(0, self.permits()));
         }
+    }
+
+    /// Tells those who gave permits back with this call; returns how many there were.
+    pub(super) fn returned(&mut self, returned: Vec<Returned>) -> usize {
+        let returns = std::mem::take(&mut self.returns);
+        let engine = &self.callers.engine;
+        let Some(semaphore) = engine.semaphore.as_ref().filter(|_| !returns.is_empty()) else {
+            return 0;
+        };
+        // What a call with requests did not hand on, its messages tell of.
+        let wakes = match self.call.groups.is_empty() {
+            true => semaphore.hands_on(),
+            false => !semaphore.hears.load(Ordering::Acquire),
+        };
+        if wakes {
+            engine.permits_came_back();
+        }
+        let is_repeat = !self.is_first_attempt();
+        let (mut of_ids, mut told) = (returned.iter().copied(), 0);
+        for what in returns {
+            let returned = match semaphore.is_plain() {
+                true => worst(returned.iter().copied()),
+                false => worst(of_ids.by_ref().take(what.permits as usize).map(|one| match one {
+                    // By an earlier attempt, whose answer was lost.
+                    Returned::Gone if is_repeat || what.is_repeat => Returned::InTime,
+                    one => one,
+                })),
+            };
+            told += usize::from(what.end(Ok(returned)));
+        }
+        told
+    }
+
+    /// The call has failed: a later one gives back what came with it.
+    pub(super) fn not_returned(&mut self, error: &Error) {
+        let returns = std::mem::take(&mut self.returns);
+        let engine = &self.callers.engine;
+        if returns.is_empty() {
+            return;
+        }
+        let is_unknown = error.execution() == Execution::Unknown;
+        // A semaphore that is gone is only an error to those who ask for permits.
+        let is_refused =
+            error.execution() == Execution::Executed && error.kind() != ErrorKind::NotInitialized;
+        let ends = is_refused || engine.is_closed();
+        let (now, own) = (engine.core.now(), self.number.as_ref().map(|call| call.number));
+        let (mut by_any, mut by_this) = (Vec::new(), Vec::new());
+        for mut what in returns {
+            if ends || now >= what.until {
+                what.end(Err(error.clone()));
+                continue;
+            }
+            what.is_repeat |= is_unknown;
+            what.number = what.number.filter(|number| is_unknown || Some(*number) != own);
+            match what.number {
+                None => by_any.push(what),
+                Some(_) => by_this.push(what),
+            }
+        }
+        self.callers.lane.lock().returns = by_this;
+        // It has no requests, and goes on for as long as it takes.
+        engine.give_back_from_own_thread(by_any);
     }
 
     /// Permits of this call for one of its requests, from this one on.
@@ -244,9 +326,34 @@ impl Terms {
     }
 }
 
+impl Return {
+    /// A call that gives these back.
+    pub(super) fn call(kind: SemaphoreKind, returns: &[Return]) -> SemaphoreCall {
+        let empty = SemaphoreCall::new(kind);
+        if kind == SemaphoreKind::Expirable {
+            let ids = |what: &Return| {
+                let (call, range) = (what.call, what.first..what.first + what.permits);
+                range.map(move |index| call.permit(index))
+            };
+            return SemaphoreCall { returns: returns.iter().flat_map(ids).collect(), ..empty };
+        }
+        let by_number = returns.chunk_by(|one, next| one.number == next.number);
+        let count = |same: &[Return]| {
+            let permits = same.iter().map(|what| u64::from(what.permits)).sum();
+            (same[0].number.unwrap_or(0), permits)
+        };
+        SemaphoreCall { counts: by_number.map(count).collect(), ..empty }
+    }
+
+    /// Tells who gave these back; whether anybody waits for that.
+    pub(super) fn end(self, answer: Result<Returned, Error>) -> bool {
+        self.done.is_some_and(|done| done.send(answer).is_ok())
+    }
+}
+
 impl Core {
     /// The runtime for what must go on wherever a holder blocks: the client's own thread.
-    fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+    pub(super) fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
         #[cfg(test)]
         if !matches!(self.store, crate::store::Store::Redis(_)) {
             // Tests and simulations have one runtime, and its own time.
@@ -298,8 +405,21 @@ impl Held {
         }
         let Held { call, first, permits, .. } = *self;
         let may_be_late = self.is_lost(engine);
-        let what = Return { call, first, permits, may_be_late, done, _keeps: keeps };
-        engine.give_permits_back(what);
+        // Permits with a lease come back by themselves at its end.
+        let lease_ms = engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms);
+        let longest = |ms| BACKGROUND_DEADLINE.max(Duration::from_millis(ms));
+        let until = lease_ms.map_or(Time::MAX, |ms| engine.core.now() + micros(longest(ms)));
+        engine.give_permits_back(Return {
+            call,
+            first,
+            permits,
+            may_be_late,
+            is_repeat: false,
+            number: None,
+            until,
+            done,
+            _keeps: keeps,
+        });
         true
     }
 }
@@ -417,52 +537,91 @@ impl Engine {
             self.give_back_in_process(semaphore, what);
             return;
         }
-        let running = {
-            let mut returns = lock(&semaphore.returns);
-            returns.pending.push(what);
-            Running::begin(self, |semaphore| &semaphore.gives_back)
-        };
-        let Some(running) = running else { return };
-        match self.core.background() {
-            Ok(runtime) => {
-                let busy = Tasks::begin_in(&self.core, runtime.id);
-                runtime.spawn(async move {
-                    let _busy = busy;
-                    give_all_back(running).await;
-                });
+        let busy = rt::current_id().and_then(|runtime| self.lanes.find(runtime));
+        let busy = busy.filter(|lane| !lane.lock().queue.is_idle());
+        let Some(lane) = busy else { return self.give_back_from_own_thread(vec![what]) };
+        // The lane's next call takes it along.
+        lock(&semaphore.returns).push(what);
+        driver::start_or_wake(self, &lane);
+        if let Some(mut running) = Running::begin(self, |semaphore| &semaphore.looks_after)
+            && let Ok(runtime) = self.core.background()
+        {
+            runtime.spawn(async move {
+                rt::sleep(TAKEN_WITHIN).await;
+                running.end();
+                running.engine.give_back_from_own_thread(Vec::new());
+            });
+        }
+    }
+
+    /// Gives back these permits and all others that wait for a call, from a thread that is never blocked or parked.
+    fn give_back_from_own_thread(self: &Arc<Self>, returns: Vec<Return>) {
+        let Some(semaphore) = &self.semaphore else { return };
+        {
+            let mut waiting = lock(&semaphore.returns);
+            waiting.extend(returns);
+            if waiting.is_empty() {
+                return;
             }
+        }
+        match self.lane_of_own_thread() {
+            Ok(lane) => driver::start_or_wake(self, &lane),
             Err(error) => {
-                let failed = std::mem::take(&mut lock(&semaphore.returns).pending);
-                drop(running);
-                for done in failed.into_iter().filter_map(|failed| failed.done) {
-                    let _ = done.send(Err(error.clone()));
+                let failed = std::mem::take(&mut *lock(&semaphore.returns));
+                for what in failed {
+                    what.end(Err(error.clone()));
                 }
             }
         }
     }
 
-    /// A message tells of what this client gives back as well. Waiters of Redisson's hear it a little sooner than ours;
-    /// those here get their part if every other time they do not wait for it. Always, they would take nearly all.
+    /// How many callers give back permits with the next call of this lane.
+    pub(super) fn returns(&self, state: &LaneState) -> usize {
+        let waiting = self.semaphore.as_ref().map_or(0, |it| lock(&it.returns).len());
+        state.returns.len() + waiting
+    }
+
+    /// What comes back with the call of this lane that begins now.
+    pub(super) fn take_returns(
+        &self,
+        state: &mut LaneState,
+        number: Option<&LaneCall>,
+    ) -> Vec<Return> {
+        let Some(semaphore) = &self.semaphore else { return Vec::new() };
+        let mut taken = std::mem::take(&mut state.returns);
+        let mut waiting = lock(&semaphore.returns);
+        let mut ids = 0;
+        let fits = waiting.iter().take_while(|what| {
+            let fits = ids < IDS_PER_CALL || semaphore.is_plain();
+            ids = ids.saturating_add(what.permits);
+            fits
+        });
+        let fits = fits.count();
+        for mut what in waiting.drain(..fits) {
+            if let Some(call) = number {
+                what.number = Some(call.number);
+                // Later attempts might not find the record of an earlier one.
+                what.until = self.core.now() + micros(LONGEST_ATTEMPTS);
+            }
+            taken.push(what);
+        }
+        taken
+    }
+
+    /// Called when this client has changed the number of permits, or given some back that it does not hold.
     pub(crate) fn permits_came_back_here(&self) {
-        let Some(semaphore) = &self.semaphore else { return };
-        let hears = semaphore.hears.load(Ordering::Acquire);
-        if !hears || semaphore.asks_at_once.fetch_xor(true, Ordering::Relaxed) {
+        if self.semaphore.as_ref().is_some_and(Semaphore::hands_on) {
             self.permits_came_back();
         }
     }
 
     fn give_back_in_process(self: &Arc<Self>, semaphore: &Semaphore, what: Return) {
-        let calls = semaphore.release_calls(None, std::slice::from_ref(&what)).into_iter();
-        let answers = calls.map(|call| {
-            let call = SemaphoreReleaseCall { at: call.at.or(self.core.told_ms()), ..call };
-            let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
-            answer.unwrap_or_else(|| Err(super::closed()))
-        });
-        let answer: Result<Vec<_>, _> = answers.collect();
+        let call = Return::call(semaphore.terms.kind, std::slice::from_ref(&what));
+        let call = SemaphoreCall { at: self.core.told_ms(), ..call };
+        let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
         self.permits_came_back();
-        if let Some(done) = what.done {
-            let _ = done.send(answer.map(|returned| worst(returned.into_iter().flatten())));
-        }
+        let answer = answer.unwrap_or_else(|| Err(super::closed()));
+        what.end(answer.map(|reply| worst(reply.returned.into_iter())));
     }
 
     fn start_renewing(self: &Arc<Self>) {
@@ -475,26 +634,6 @@ impl Engine {
                 }
             });
         }
-    }
-
-    /// Makes calls that give permits back until all are answered.
-    async fn release_all(
-        self: &Arc<Self>,
-        calls: Vec<SemaphoreReleaseCall>,
-        deadline: tokio::time::Instant,
-    ) -> Result<Vec<Returned>, Error> {
-        let mut returned = Vec::new();
-        for call in calls {
-            let attempt = |at| SemaphoreReleaseCall { at: call.at.or(at), ..call.clone() };
-            let answer = self.call_until(Operation::Release, deadline, false, attempt).await?;
-            let (permits, is_repeat) = answer;
-            returned.extend(permits.into_iter().map(|permit| match permit {
-                // By an earlier attempt, whose answer was lost.
-                Returned::Gone if is_repeat && !self.is_plain_semaphore() => Returned::InTime,
-                permit => permit,
-            }));
-        }
-        Ok(returned)
     }
 
     async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> Result<(), Error> {
@@ -655,101 +794,7 @@ fn ends_after(began: Time, lease_ms: u64) -> Time {
     began.saturating_add(lease_ms.saturating_mul(1000))
 }
 
-/// Gives permits back, call by call, until none are left to.
-async fn give_all_back(mut running: Running) {
-    let engine = running.engine.clone();
-    let Some(semaphore) = &engine.semaphore else { return };
-    loop {
-        // Those that are given back at the same time share the call.
-        rt::yield_now().await;
-        let (batch, number) = {
-            let mut returns = lock(&semaphore.returns);
-            let batch = std::mem::take(&mut returns.pending);
-            if batch.is_empty() {
-                // Under the lock: whoever comes next begins another task.
-                running.end();
-                return;
-            }
-            let number = semaphore
-                .is_plain()
-                .then(|| returns.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin());
-            (batch, number)
-        };
-        // Permits with a lease come back by themselves at its end.
-        let deadline = match semaphore.terms.lease_ms {
-            Some(ms) => Duration::from_millis(ms).max(BACKGROUND_DEADLINE),
-            None => LONGEST_ATTEMPTS,
-        };
-        let calls = semaphore.release_calls(number, &batch);
-        let answer = engine.release_all(calls, instant_after(deadline)).await;
-        if let Err(error) = &answer {
-            let mut returns = lock(&semaphore.returns);
-            // The outcome may be unknown: the next call must not count as a repetition.
-            returns.calls = None;
-            let may_repeat = match semaphore.terms.kind {
-                SemaphoreKind::Plain => error.execution() == Execution::NotExecuted,
-                SemaphoreKind::Expirable => error.execution() != Execution::Executed,
-            };
-            if may_repeat && semaphore.terms.lease_ms.is_none() && !engine.is_closed() {
-                // They are not lost as long as this process lives.
-                returns.pending.extend(batch);
-                continue;
-            }
-        }
-        engine.permits_came_back_here();
-        let mut answers = answer.as_ref().map(|answers| answers.iter().copied());
-        for what in batch {
-            let answer = match &mut answers {
-                Ok(answers) if semaphore.is_plain() => Ok(worst(answers.clone())),
-                Ok(answers) => Ok(worst(answers.take(what.permits as usize))),
-                Err(error) => Err(error.clone()),
-            };
-            if let Some(done) = what.done {
-                let _ = done.send(answer);
-            }
-        }
-    }
-}
-
-impl Semaphore {
-    /// A call that only gives back what its lane has abandoned.
-    pub(super) fn call_without_requests(
-        &self,
-        at: Option<i64>,
-        lane: LaneCall,
-    ) -> SemaphoreAcquireCall {
-        SemaphoreAcquireCall {
-            kind: self.terms.kind,
-            at,
-            id: CallId([0; 12]),
-            lane: Some(lane),
-            is_repeat: false,
-            lease_ms: None,
-            create: None,
-            groups: Vec::new(),
-        }
-    }
-
-    /// The calls that give these back: as many as their ids take.
-    fn release_calls(&self, lane: Option<LaneCall>, batch: &[Return]) -> Vec<SemaphoreReleaseCall> {
-        let count = batch.iter().map(|what| u64::from(what.permits)).sum();
-        // Reading its clock costs a server a tenth of the call, and no lease has ended by 1970.
-        let at = batch.iter().all(|what| !what.may_be_late).then_some(0);
-        let call = SemaphoreReleaseCall { kind: self.terms.kind, at, lane, permits: vec![], count };
-        if self.is_plain() {
-            return vec![call];
-        }
-        let ids = |what: &Return| {
-            let (call, range) = (what.call, what.first..what.first + what.permits);
-            range.map(move |index| call.permit(index))
-        };
-        let ids: Vec<_> = batch.iter().flat_map(ids).collect();
-        let calls = ids.chunks(IDS_PER_CALL as usize);
-        calls.map(|ids| SemaphoreReleaseCall { permits: ids.to_vec(), ..call.clone() }).collect()
-    }
-}
-
 /// What became of several permits.
-fn worst(returned: impl Iterator<Item = Returned>) -> Returned {
+pub(super) fn worst(returned: impl Iterator<Item = Returned>) -> Returned {
     returned.max().unwrap_or(Returned::InTime)
 }

@@ -59,6 +59,7 @@ struct RunResult {
     violations: Vec<String>,
     digest: u64,
     grants: usize,
+    handed_on: usize,
 }
 
 fn run(seed: u64, is_verbose: bool) -> RunResult {
@@ -82,7 +83,7 @@ fn run(seed: u64, is_verbose: bool) -> RunResult {
     let mut records = history.records();
     let violations = std::mem::take(&mut records.violations);
     let grants = records.grants.len() + records.semaphore.grants + records.policy.grants;
-    RunResult { violations, digest, grants }
+    RunResult { violations, digest, grants, handed_on: records.semaphore.handed_on }
 }
 
 /// With this many failures it is known that something is wrong.
@@ -91,9 +92,10 @@ const ENOUGH: usize = 5;
 /// A run takes some milliseconds. One that goes on for so long does so without end.
 const LONGEST_RUN: Duration = Duration::from_secs(60);
 
-/// Runs these seeds on all cores, and fails with the first ones that violate a promise.
-fn run_all(seeds: impl Fn(u64) -> Option<u64> + Sync) {
-    let (next, grants) = (AtomicU64::new(0), AtomicU64::new(0));
+/// Runs these seeds on all cores, and fails with the first ones that violate a promise. Returns how often a semaphore's
+/// permits came back and were taken by one call.
+fn run_all(seeds: impl Fn(u64) -> Option<u64> + Sync) -> u64 {
+    let [next, grants, handed_on] = [const { AtomicU64::new(0) }; 3];
     let failures = Mutex::new(Vec::new());
     let began = Instant::now();
     let under_way = Mutex::new(HashMap::new());
@@ -105,6 +107,7 @@ fn run_all(seeds: impl Fn(u64) -> Option<u64> + Sync) {
             let outcome = run(seed, false);
             under_way.lock().unwrap().remove(&seed);
             grants.fetch_add(outcome.grants as u64, Ordering::Relaxed);
+            handed_on.fetch_add(outcome.handed_on as u64, Ordering::Relaxed);
             if !outcome.violations.is_empty() {
                 failures.lock().unwrap().push((seed, outcome.violations));
             }
@@ -126,11 +129,13 @@ fn run_all(seeds: impl Fn(u64) -> Option<u64> + Sync) {
     });
     let failures = failures.into_inner().unwrap();
     let runs = next.into_inner();
-    println!("{runs} runs with {} grants in {:.1?}", grants.into_inner(), began.elapsed());
+    let (grants, handed_on) = (grants.into_inner(), handed_on.into_inner());
+    println!("{runs} runs with {grants} grants, {handed_on} handed on, in {:.1?}", began.elapsed());
     for (seed, violations) in &failures {
         eprintln!("SIM_SEED={seed}: {}", violations.join("\n    "));
     }
     assert!(failures.is_empty(), "{} seeds fail", failures.len());
+    handed_on
 }
 
 #[test]
@@ -144,7 +149,8 @@ fn no_promise_is_broken() {
         let end = Instant::now() + Duration::from_secs(seconds);
         run_all(|number| (Instant::now() < end).then(|| first + number));
     } else {
-        run_all(|number| SEEDS.clone().nth(number as usize));
+        let handed_on = run_all(|number| SEEDS.clone().nth(number as usize));
+        assert!(handed_on > 0, "no permit was handed on");
     }
 }
 

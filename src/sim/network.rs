@@ -94,7 +94,7 @@ impl Link {
         if self.state().is_dead {
             return Err(unavailable(Execution::NotExecuted));
         }
-        let attempt = self.history.attempt_begins(self.client, name_of::<C>());
+        let attempt = self.history.attempt_begins(self.client, &call);
         let (done, answer) = oneshot::channel();
         tokio::spawn(self.clone().carry(keys, call, done));
         let answer = async {

@@ -11,6 +11,7 @@
 //! No process is killed that uses a plain semaphore, and its server forgets nothing: what is lost with them does not
 //! come back. Its permits have no ids, and are never lost.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,13 +27,15 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::semaphore::{Permit, Semaphore, SemaphoreOptions};
-use crate::store::PermitId;
+use crate::store::{PermitId, RenewCall, SemaphoreCall};
 
 /// What is known of a run's semaphore.
 #[derive(Default)]
 pub(super) struct SemaphoreRecords {
     held: Vec<Held>,
     pub(super) grants: usize,
+    /// Calls that gave permits back, and might take them.
+    pub(super) handed_on: usize,
     /// By client, and when its process was started.
     lines: BTreeMap<LineId, Line>,
     /// Permits that the server has forgotten, or whose lease it made shorter.
@@ -227,8 +230,10 @@ impl Holder {
 }
 
 impl History {
-    pub(super) fn attempt_begins(&self, client: usize, call: &str) -> Option<usize> {
-        let matters = ["SemaphoreAcquireCall", "RenewCall"].contains(&call);
+    pub(super) fn attempt_begins(&self, client: usize, call: &dyn Any) -> Option<usize> {
+        let takes =
+            call.downcast_ref::<SemaphoreCall>().is_some_and(|call| !call.groups.is_empty());
+        let matters = takes || call.is::<RenewCall>();
         let (now, mut records) = (self.now(), self.records());
         records.semaphore.attempts.extend(matters.then_some((client, now, None)));
         matters.then(|| records.semaphore.attempts.len() - 1)

@@ -17,8 +17,8 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, PeekCall, PeekReply, PolicyPeekCall,
-    SemaphoreAcquireCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits,
-    SetPermitsCall, StoreCall,
+    SemaphoreCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits, SetPermitsCall,
+    StoreCall,
 };
 use crate::wire::entry::{EntryId, Holder, Member, holder, is_pause, unpack};
 use crate::wire::keys::Keys;
@@ -157,8 +157,9 @@ impl SimServer {
         }
         let mut state = self.state();
         let permits = &mut state.permits;
-        if let Some(acquire) = call.downcast_ref::<SemaphoreAcquireCall>() {
+        if let Some(acquire) = call.downcast_ref::<SemaphoreCall>() {
             *permits = permits.or(acquire.create.map(|permits| permits as i64));
+            self.history.records().semaphore.handed_on += usize::from(acquire.hands_on);
         } else if let Some(set) = call.downcast_ref::<SetPermitsCall>() {
             let out = || self.live_permits().entries.len() as i64;
             *permits = match set.rule {

@@ -162,10 +162,7 @@ impl CountingStore {
             answer_to::<C, _>(self.acquire_all(keys, call))
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
-        } else if any.is::<SemaphoreAcquireCall>()
-            || any.is::<SemaphoreReleaseCall>()
-            || any.is::<RenewCall>()
-        {
+        } else if any.is::<SemaphoreCall>() || any.is::<RenewCall>() {
             ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else {
             let is_acquire = any.is::<PolicyCall>() || any.is::<PolicyAllCall>();

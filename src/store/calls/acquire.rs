@@ -176,6 +176,8 @@ pub(crate) struct AcquireReply {
     pub(crate) limits: Vec<LimitReply>,
     /// What a limiter with a policy says of the call's grant, to refund it, and the time of the decision, epoch µs.
     pub(crate) mark: Option<(Mark, i64)>,
+    /// What became of the permits of a semaphore that the call gave back.
+    pub(crate) returned: Vec<Returned>,
 }
 
 impl AcquireReply {
@@ -192,6 +194,7 @@ impl AcquireReply {
             granted_before: None,
             limits: Vec::new(),
             mark: None,
+            returned: Vec::new(),
         }
     }
 

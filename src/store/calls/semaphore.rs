@@ -7,11 +7,17 @@ use super::*;
 
 mod acquire;
 mod change;
-mod release;
+mod renew;
 mod state;
 
-script!(ACQUIRE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/acquire", "semaphore/write");
-script!(RELEASE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/release", "semaphore/write");
+script!(
+    ACQUIRE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/release", "semaphore/reap",
+    "semaphore/remove", "semaphore/acquire", "semaphore/write"
+);
+script!(
+    RELEASE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/release", "semaphore/remove",
+    "semaphore/write"
+);
 script!(RENEW, AtReceiver: "semaphore/clock", "semaphore/renew");
 script!(COUNTS, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/counts");
 script!(SET, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/set", "semaphore/write");
@@ -58,13 +64,20 @@ impl CallId {
     }
 }
 
-/// Requests for permits of one semaphore, decided in this order: one that waits blocks those behind it, one that is
-/// refused does not.
+/// Gives permits back, and takes permits. Requests are decided in this order: one that waits blocks those behind it, one
+/// that is refused does not.
 #[derive(Clone, Debug)]
-pub(crate) struct SemaphoreAcquireCall {
+pub(crate) struct SemaphoreCall {
     pub(crate) kind: SemaphoreKind,
     /// The time in epoch ms; `None` for the store's own clock.
     pub(crate) at: Option<i64>,
+    /// Expirable: the permits that come back, whatever becomes of the requests.
+    pub(crate) returns: Vec<PermitId>,
+    /// Plain: the same, as the number of the first call that carried them, and how many they are. They come back with
+    /// the first call of their lane that is carried out.
+    pub(crate) counts: Vec<(u64, u64)>,
+    /// Whether the requests may take what comes back. Otherwise it is announced, also to those who wait elsewhere.
+    pub(crate) hands_on: bool,
     /// Expirable: the ids of the permits, in the order in which they are granted. They make the call count once.
     pub(crate) id: CallId,
     /// Plain: the call's number, by which it counts once.
@@ -78,8 +91,11 @@ pub(crate) struct SemaphoreAcquireCall {
     pub(crate) groups: Vec<RequestGroup>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Without requests, only what became of the permits that were given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SemaphoreReply {
+    /// What became of each id, or of all plain permits.
+    pub(crate) returned: Vec<Returned>,
     /// The store's time, epoch ms.
     pub(crate) now: i64,
     /// The permits granted: those of the ids 0.. of the call.
@@ -93,19 +109,6 @@ pub(crate) struct SemaphoreReply {
     /// The outcomes in the order of the requests; their counts add up to the number of requests. Requests wait until
     /// `next_end`, or their own longest wait if that is earlier.
     pub(crate) outcomes: Vec<OutcomeGroup>,
-}
-
-/// Gives permits back.
-#[derive(Clone, Debug)]
-pub(crate) struct SemaphoreReleaseCall {
-    pub(crate) kind: SemaphoreKind,
-    pub(crate) at: Option<i64>,
-    /// Plain.
-    pub(crate) lane: Option<LaneCall>,
-    /// Expirable.
-    pub(crate) permits: Vec<PermitId>,
-    /// Plain: how many.
-    pub(crate) count: u64,
 }
 
 /// What became of a permit that was given back, from good to bad.

@@ -17,10 +17,12 @@ const MOST_PERMITS: u64 = 1 << 52;
 /// A semaphore as a call finds it.
 pub(super) struct State {
     /// The permits free, if there is a semaphore.
-    before: Option<i64>,
+    pub(super) before: Option<i64>,
     /// The same after the call.
     pub(super) value: Option<i64>,
-    /// The permits that the call took if it was carried out before, or gave back if they are negative.
+    /// The number of the lane's last call.
+    pub(super) last: u64,
+    /// The permits that the call took if it was carried out before; -1 if what it gave back found no semaphore.
     pub(super) replay: Option<i64>,
     /// What to record so.
     pub(super) record: Option<i64>,
@@ -48,13 +50,14 @@ impl State {
         if kind == SemaphoreKind::Plain && space.has(&keys.value) {
             return Err(refusal::not_plain());
         }
-        let mut state = State { before: value, value, replay: None, record: None };
+        let mut state = State { before: value, value, last: 0, replay: None, record: None };
         let Some(lane) = lane else { return Ok(state) };
         let key = record_key(keys, lane);
         let text = if space.has(&key) { space.text(&key)? } else { None };
         let record = text.and_then(|text| text.split_once(' '));
         let record = record.and_then(|(n, took)| Some((n.parse().ok()?, took.parse().ok()?)));
         let (last, took): (u64, i64) = record.unwrap_or_default();
+        state.last = last;
         if last > lane.number {
             return Err(refusal::stale());
         } else if last == lane.number {

@@ -8,9 +8,8 @@ use crate::error::{Error, ErrorKind};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    CallId, LaneCall, PermitId, RenewCall, RequestGroup, Returned, SemaphoreAcquireCall,
-    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
-    StoreCall,
+    CallId, LaneCall, PermitId, RenewCall, RequestGroup, Returned, SemaphoreCall,
+    SemaphoreCountsCall, SemaphoreKind, SetPermits, SetPermitsCall, StoreCall,
 };
 use crate::wire::keys::Keys;
 
@@ -140,23 +139,34 @@ fn request(permits: u64) -> RequestGroup {
 }
 
 /// A call by the time T0.
-fn acquire(kind: SemaphoreKind, number: u64, groups: Vec<RequestGroup>) -> SemaphoreAcquireCall {
+fn acquire(kind: SemaphoreKind, number: u64, groups: Vec<RequestGroup>) -> SemaphoreCall {
     let mut id = [0; 12];
     id[4..].copy_from_slice(&number.to_be_bytes());
-    SemaphoreAcquireCall {
+    SemaphoreCall {
         kind,
         at: Some(T0),
         id: CallId(id),
         lane: (kind == Plain).then(|| lane("aaaaaaaa0", number)),
         is_repeat: false,
         lease_ms: Some(30_000),
-        create: None,
         groups,
+        ..SemaphoreCall::new(kind)
     }
 }
 
-fn release(kind: SemaphoreKind, permits: Vec<PermitId>, count: u64) -> SemaphoreReleaseCall {
-    SemaphoreReleaseCall { kind, at: Some(T0), lane: None, permits, count }
+/// The ids, or so many plain permits.
+fn release(kind: SemaphoreKind, ids: Vec<PermitId>, count: u64) -> SemaphoreCall {
+    let call = match kind {
+        Expirable => SemaphoreCall::release(None, ids),
+        Plain => SemaphoreCall::release_plain(count),
+    };
+    SemaphoreCall { at: Some(T0), ..call }
+}
+
+/// So many plain permits, by the call of this number, which is the first to give them back.
+fn release_numbered(number: u64, count: u64) -> SemaphoreCall {
+    let counts = vec![(number, count)];
+    SemaphoreCall { counts, lane: Some(lane("aaaaaaaa1", number)), ..release(Plain, vec![], 0) }
 }
 
 fn lane(name: &str, number: u64) -> LaneCall {

@@ -12,6 +12,9 @@ pub(super) enum Op {
         groups: Vec<RequestGroup>,
         lease_ms: Option<u64>,
         create: Option<u64>,
+        /// So many of the permits ever granted come back with it, from this one on; whether it may take them.
+        returns: (usize, usize),
+        hands_on: bool,
     },
     /// The latest acquire again.
     Again(bool),
@@ -78,8 +81,11 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let create = prop_oneof![2 => Just(None), 1 => (0..20_u64).prop_map(Some)];
     prop_oneof![
-        10 => (groups(), lease(), create)
-            .prop_map(|(groups, lease_ms, create)| Op::Acquire { groups, lease_ms, create }),
+        10 => (groups(), lease(), create, (0..40_usize, 0..5_usize), any::<bool>()).prop_map(
+            |(groups, lease_ms, create, returns, hands_on)| {
+                Op::Acquire { groups, lease_ms, create, returns, hands_on }
+            }
+        ),
         3 => any::<bool>().prop_map(Op::Again),
         6 => (0..40_usize, 1..5_usize).prop_map(|(from, count)| Op::Release(from, count)),
         3 => (0..40_usize, 1..5_usize, lease(), any::<bool>()).prop_map(
@@ -92,11 +98,25 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// What comes back with a call of this number.
+pub(super) fn with_returns(
+    kind: SemaphoreKind,
+    number: u64,
+    ids: Vec<PermitId>,
+    count: u64,
+) -> SemaphoreCall {
+    match kind {
+        Expirable => release(kind, ids, 0),
+        Plain if count > 0 => release_numbered(number, count),
+        Plain => SemaphoreCall::new(kind),
+    }
+}
+
 #[derive(Default)]
 struct Program {
     at: i64,
     calls: u64,
-    latest: Option<SemaphoreAcquireCall>,
+    latest: Option<SemaphoreCall>,
     ids: Vec<PermitId>,
 }
 
@@ -111,22 +131,32 @@ impl Program {
         self.calls += 1;
         let at = Some(self.at);
         match op {
-            Op::Acquire { groups, lease_ms, create } => {
-                let call = acquire(kind, self.calls, groups.clone());
-                let call =
-                    SemaphoreAcquireCall { at, lease_ms: *lease_ms, create: *create, ..call };
+            Op::Acquire { groups, lease_ms, create, returns: (from, count), hands_on } => {
+                let back = with_returns(kind, self.calls, self.ids(*from, *count), *count as u64);
+                let call = SemaphoreCall {
+                    at,
+                    lease_ms: *lease_ms,
+                    create: *create,
+                    hands_on: *hands_on,
+                    returns: back.returns,
+                    counts: back.counts,
+                    ..acquire(kind, self.calls, groups.clone())
+                };
                 self.take(world, call);
             }
             Op::Again(is_repeat) => {
                 if let Some(latest) = self.latest.clone().filter(|_| kind == Expirable) {
-                    let call = SemaphoreAcquireCall { at, is_repeat: *is_repeat, ..latest };
+                    let call = SemaphoreCall { at, is_repeat: *is_repeat, ..latest };
                     self.take(world, call);
                 }
             }
             Op::Release(from, count) => {
                 let ids = self.ids(*from, *count);
-                let lane = (kind == Plain).then(|| lane("aaaaaaaa1", self.calls));
-                let call = SemaphoreReleaseCall { at, lane, ..release(kind, ids, *count as u64) };
+                let call = match kind {
+                    Plain => release_numbered(self.calls, *count as u64),
+                    Expirable => release(kind, ids, 0),
+                };
+                let call = SemaphoreCall { at, ..call };
                 let _ = world.run(&call);
                 return kind == Plain;
             }
@@ -157,7 +187,7 @@ impl Program {
         kind == Plain
     }
 
-    fn take(&mut self, world: &World, call: SemaphoreAcquireCall) {
+    fn take(&mut self, world: &World, call: SemaphoreCall) {
         if let Ok(reply) = world.run(&call) {
             let outcomes = reply.outcomes.iter().map(|group| group.count).sum::<u64>();
             assert_eq!(outcomes, call.groups.iter().map(|group| group.count).sum::<u64>());

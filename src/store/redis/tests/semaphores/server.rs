@@ -31,13 +31,32 @@ fn each_permit_that_became_free_is_announced() {
     assert_eq!(messages(&|| drop(world.on_server(&back(3)))), ["1"; 3]);
     assert!(messages(&|| drop(world.on_server(&back(3)))).is_empty());
     // 97 leases have ended; a call for 96 permits leaves one of them and the three.
-    let later =
-        SemaphoreAcquireCall { at: Some(T0 + 30_000), ..acquire(Expirable, 2, vec![request(96)]) };
+    let later = SemaphoreCall { at: Some(T0 + 30_000), ..acquire(Expirable, 2, vec![request(96)]) };
     assert_eq!(messages(&|| drop(world.on_server(&later))), ["1"]);
     assert_eq!(world.on_the_server().value.as_deref(), Some("4"));
     set(SetPermits::Set, 90)(&world);
     let back = release(Expirable, vec![later.id.permit(0)], 0);
     assert!(messages(&|| drop(world.on_server(&back))).is_empty(), "none is free");
+}
+
+/// What comes back with requests goes to them, or is announced to all who wait.
+#[test]
+fn what_comes_back_is_handed_on_or_announced() {
+    for (kind, hands_on) in [(Expirable, true), (Expirable, false), (Plain, true), (Plain, false)] {
+        let world = World::new();
+        world.set(kind, SetPermits::Try, 2);
+        let held = acquire(kind, 1, vec![request(2)]);
+        assert_eq!(world.on_server(&held).unwrap().granted, 2);
+        let (returns, counts) = match kind {
+            Expirable => (vec![held.id.permit(0), held.id.permit(1)], vec![]),
+            Plain => (vec![], vec![(2, 2)]),
+        };
+        let call =
+            SemaphoreCall { returns, counts, hands_on, ..acquire(kind, 2, vec![request(1)]) };
+        let mut granted = 0;
+        let heard = published(&world, || granted = world.on_server(&call).unwrap().granted);
+        assert_eq!((granted, heard.len()), if hands_on { (1, 1) } else { (0, 2) });
+    }
 }
 
 /// Calls of a user who may not publish change the same, and nobody hears of it.
@@ -53,7 +72,7 @@ fn who_may_not_publish_loses_no_permit() {
         assert_eq!(world.set(Expirable, SetPermits::Try, 3), 1);
         assert_eq!(world.run(&call).unwrap().granted, 2);
         let back = release(Expirable, vec![call.id.permit(0)], 0);
-        assert_eq!(world.run(&back).unwrap(), [Returned::InTime]);
+        assert_eq!(world.run(&back).unwrap().returned, [Returned::InTime]);
     });
     assert_eq!((heard.len(), world.state().total()), (0, Some(3)));
 }
@@ -64,7 +83,7 @@ fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     world.set(Expirable, SetPermits::Try, 10_000);
     let call = acquire(Expirable, 1, vec![request(10_000)]);
     assert_eq!(world.run(&call).unwrap().granted, 10_000);
-    let repeat = SemaphoreAcquireCall { is_repeat: true, ..call.clone() };
+    let repeat = SemaphoreCall { is_repeat: true, ..call.clone() };
     assert_eq!(world.run(&repeat).unwrap().granted, 10_000);
     let ids: Vec<PermitId> = (0..10_000).map(|index| call.id.permit(index)).collect();
     let renew = RenewCall {
@@ -76,12 +95,11 @@ fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     assert_eq!(world.run(&renew).unwrap(), [true; 10_000]);
     assert!(world.state().out.iter().all(|(end, _)| *end == T0 + 30_001));
     // All leases have ended: they are taken back 1000 at a time.
-    let later =
-        SemaphoreAcquireCall { at: Some(T0 + 90_000), ..acquire(Expirable, 2, vec![request(1)]) };
+    let later = SemaphoreCall { at: Some(T0 + 90_000), ..acquire(Expirable, 2, vec![request(1)]) };
     let reply = world.run(&later).unwrap();
     assert_eq!((reply.free, reply.total), (999, 10_000));
     let back = release(Expirable, ids, 0);
-    let returned = world.run(&back).unwrap();
+    let returned = world.run(&back).unwrap().returned;
     assert_eq!(returned.iter().filter(|one| **one == Returned::InTime).count(), 9000);
     assert_eq!(world.state().total(), Some(10_000));
 }
@@ -98,9 +116,9 @@ fn permits_of_redisson_before_3_17_come_back() {
         add.arg(&*world.keys.value).arg(end).arg(text).exec(&mut world.server.raw()).unwrap();
     }
     let back = release(Expirable, ids.to_vec(), 0);
-    assert_eq!(world.on_server(&back).unwrap(), [Returned::InTime, Returned::Late]);
+    assert_eq!(world.on_server(&back).unwrap().returned, [Returned::InTime, Returned::Late]);
     assert_eq!(world.on_the_server().value.as_deref(), Some("2"));
-    assert_eq!(world.on_server(&back).unwrap(), [Returned::Gone; 2]);
+    assert_eq!(world.on_server(&back).unwrap().returned, [Returned::Gone; 2]);
 }
 
 #[test]
@@ -174,17 +192,15 @@ fn server_time() {
         assert_eq!(give.arg(&id).arg(T0).invoke::<u8>(&mut raw).unwrap(), 1);
     });
     cost("expirable", &mut |number| {
-        let call =
-            SemaphoreAcquireCall { at: None, ..acquire(Expirable, number, vec![request(1)]) };
+        let call = SemaphoreCall { at: None, ..acquire(Expirable, number, vec![request(1)]) };
         assert_eq!(world.on_server(&call).unwrap().granted, 1);
         let back = release(Expirable, vec![call.id.permit(0)], 0);
-        world.on_server(&SemaphoreReleaseCall { at: None, ..back }).unwrap();
+        world.on_server(&SemaphoreCall { at: None, ..back }).unwrap();
     });
     cost("plain", &mut |number| {
-        let call = SemaphoreAcquireCall { at: None, ..acquire(Plain, number, vec![request(1)]) };
+        let call = SemaphoreCall { at: None, ..acquire(Plain, number, vec![request(1)]) };
         assert_eq!(world.on_server(&call).unwrap().granted, 1);
-        let lane = Some(lane("aaaaaaaa1", number));
-        let back = SemaphoreReleaseCall { at: None, lane, ..release(Plain, vec![], 1) };
+        let back = SemaphoreCall { at: None, ..release_numbered(number, 1) };
         world.on_server(&back).unwrap();
     });
 }

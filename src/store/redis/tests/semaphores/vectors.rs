@@ -147,22 +147,22 @@ fn answer(world: &World, step: &Value, number: u64, before: &State) -> Result<Va
                 .filter(|n| *n > 0)
                 .ok_or("no permits are refused before anything is sent")?;
             let call = acquire(kind, number, vec![request(permits as u64)]);
-            let call = SemaphoreAcquireCall { at, lease_ms, lane: None, ..call };
+            let call = SemaphoreCall { at, lease_ms, lane: None, ..call };
             world.on_server(&call).is_ok_and(|reply| reply.granted > 0).into()
         }
         "release" | "releaseIfExists" if is_plain => {
             let count = amount
                 .filter(|n| *n > 0)
                 .ok_or("no permits are refused before anything is sent")?;
-            let back = world.on_server(&release(kind, vec![], count as u64)).unwrap();
+            let back = world.on_server(&release(kind, vec![], count as u64)).unwrap().returned;
             match text("call") {
                 "release" => Value::Null,
                 _ => (back == [Returned::InTime]).into(),
             }
         }
         "release" | "tryRelease" => {
-            let call = SemaphoreReleaseCall { at, ..release(kind, ids()?, 0) };
-            let back = world.on_server(&call).unwrap();
+            let call = SemaphoreCall { at, ..release(kind, ids()?, 0) };
+            let back = world.on_server(&call).unwrap().returned;
             let in_time = back.iter().filter(|one| **one == Returned::InTime).count();
             match text("call") {
                 "release" => Value::Null,
