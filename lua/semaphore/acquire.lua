@@ -10,7 +10,7 @@ end
 new, out = new + expired, out - expired
 
 -- Permits that an earlier attempt took are granted again, to the same requests.
-local is_replay, free = number and last == number, new - (ARGV[7] == '1' and 0 or given)
+local is_replay, free = number and last == number, new - max(given - ARGV[7], 0)
 if is_replay then
   free = took
 elseif not is_plain and ARGV[9] == '1' then

@@ -1,8 +1,8 @@
 -- Counts the permits that are out, and those of them whose leases have ended. Twin: SemaphoreCall::decide in
 -- src/store/calls/semaphore/acquire.rs.
 --
--- ARGV   7 1 if the requests may take what comes back with them, 8 the permits to set if there is no semaphore, or '',
---        9 1 if an earlier attempt may have been carried out, 10 groups of equal requests: permits, count, 1 if they
+-- ARGV   7 how many of the permits that come back the requests may take, 8 the permits to set if there is no semaphore,
+--        or '', 9 1 if an earlier attempt may have been carried out, 10 groups of equal requests: permits, count, 1 if they
 --        wait; 11 the permits of all of them. Expirable: 12 the first bytes of the ids, 13 the lease in ms, or ''
 local REAPED = 1000
 local wanted, id = tonumber(ARGV[11]), ARGV[12]

@@ -11,7 +11,7 @@ use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
-use super::semaphore::{Return, Semaphore};
+use super::semaphore::Return;
 use super::{Engine, Nanos, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution, Operation};
@@ -52,9 +52,9 @@ pub(super) struct Flight {
     pub(super) id: EntryId,
     /// The call's number, if the limiter has a policy.
     pub(super) number: Option<LaneCall>,
-    /// The permits of a semaphore that come back with the call, and whether its requests may take them.
+    /// The permits of a semaphore that come back with the call, and how many of them its requests may take.
     pub(super) returns: Vec<Return>,
-    pub(super) hands_on: bool,
+    pub(super) hands_on: u64,
     /// The dates under which earlier attempts may have been granted permits.
     unconfirmed: Vec<i64>,
     /// The date under which the current attempt may be granted permits.
@@ -101,9 +101,12 @@ impl Flight {
         let reservation = state.reservation.take_if(|_| call.reserve);
         let number = state.next_number(engine);
         let returns = engine.take_returns(state, number.as_ref());
-        let hands_on = !returns.is_empty()
-            && !call.groups.is_empty()
-            && engine.semaphore.as_ref().is_some_and(Semaphore::hands_on);
+        let hands_on = match &engine.semaphore {
+            Some(semaphore) if !call.groups.is_empty() => {
+                semaphore.hands_on(Return::permits(&returns))
+            }
+            _ => 0,
+        };
         Flight {
             id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
@@ -358,7 +361,10 @@ impl Flight {
                 let dated = match now {
                     Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
                     Now::Server => {
-                        engine.saw_server_time(reply.now);
+                        // A semaphore's call need not read it.
+                        if reply.now > 0 {
+                            engine.saw_server_time(reply.now);
+                        }
                         core.now()
                     }
                 };

@@ -56,8 +56,8 @@ pub(crate) struct Semaphore {
     listens: AtomicBool,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
-    /// The next time, those who wait here need no message of what came back here.
-    hands_on: AtomicBool,
+    /// How many permits have come back here while others may have waited.
+    came_back: AtomicU64,
 }
 
 /// Permits that come back.
@@ -102,6 +102,9 @@ struct Held {
 /// Ids in one call to a server: more of them only if they are one caller's.
 const IDS_PER_CALL: u32 = 1000;
 
+/// Above so many, permits with ids go by a call of their own, which the server carries out while the lane's tasks run.
+const MOST_TAKEN_ALONG: usize = 128;
+
 /// How long permits wait for the next call of a busy lane: its runtime may be parked, or its thread blocked.
 const TAKEN_WITHIN: Duration = Duration::from_millis(50);
 
@@ -118,7 +121,7 @@ impl Semaphore {
             renews: AtomicBool::new(false),
             listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
-            hands_on: AtomicBool::new(false),
+            came_back: AtomicU64::new(0),
         }
     }
 
@@ -140,15 +143,15 @@ impl Semaphore {
         let _ = stand_in.core.store.run(&stand_in.keys, call, Duration::ZERO).now_or_never();
     }
 
-    /// Whether those who wait here may take what comes back here without waiting for a message of it. Waiters of
-    /// Redisson's hear the message a little sooner than ours; those here get their part if every other time they do not
-    /// wait for it. Always, they would take nearly all.
-    pub(super) fn hands_on(&self) -> bool {
-        !self.hears.load(Ordering::Acquire) || self.hands_on.fetch_xor(true, Ordering::Relaxed)
-    }
-
-    fn forget(&self, held: &Held) {
-        lock(&self.held).remove(&(held.call, held.first));
+    /// How many of the permits that come back here those who wait here may take without waiting for a message of them.
+    /// Waiters of Redisson's hear the message a little sooner than ours; those here get their part if they do not wait
+    /// for it for every other permit. Never waiting for it, they would take nearly all.
+    pub(super) fn hands_on(&self, permits: u64) -> u64 {
+        if !self.hears.load(Ordering::Acquire) {
+            return permits;
+        }
+        let before = self.came_back.fetch_add(permits, Ordering::Relaxed);
+        before.wrapping_add(permits) / 2 - before / 2
     }
 }
 
@@ -200,7 +203,12 @@ impl Flight {
         let terms = semaphore.terms;
         let is_release = groups.is_empty();
         // Reading its clock costs a server a tenth of the call, and no lease has ended by 1970.
-        let needs_time = !is_release || self.returns.iter().any(|what| what.may_be_late);
+        let needs_time = match terms.kind {
+            SemaphoreKind::Plain => false,
+            SemaphoreKind::Expirable => {
+                !is_release || self.returns.iter().any(|what| what.may_be_late)
+            }
+        };
         let call = SemaphoreCall {
             at: engine.core.told_ms().or((!needs_time).then_some(0)),
             id: self.permits_id(),
@@ -212,7 +220,7 @@ impl Flight {
             hands_on: self.hands_on,
             ..Return::call(terms.kind, &self.returns)
         };
-        let known = (engine.server_time.load(Ordering::Relaxed), engine.rate());
+        let known = engine.rate();
         let reply = engine.attempt(call, limit);
         let like_a_limiters = move |reply: crate::store::SemaphoreReply| {
             let total = match terms.kind {
@@ -222,12 +230,11 @@ impl Flight {
                     terms.create.unwrap_or(reply.free.max(0) as u64 + reply.granted)
                 }
             };
-            let (now, rate) = match (is_release, known) {
-                (true, (now, rate)) => (now, rate.unwrap_or_else(|| terms.rate(total))),
-                (false, _) => (reply.now, terms.rate(total)),
-            };
-            let returned = reply.returned;
-            AcquireReply { returned, ..AcquireReply::new(now, rate, reply.free, reply.outcomes) }
+            let rate = known.filter(|_| is_release).unwrap_or_else(|| terms.rate(total));
+            AcquireReply {
+                returned: reply.returned,
+                ..AcquireReply::new(reply.now, rate, reply.free, reply.outcomes)
+            }
         };
         reply.map(move |reply| reply.map(like_a_limiters)).boxed()
     }
@@ -248,7 +255,7 @@ impl Flight {
         };
         // What a call with requests did not hand on, its messages tell of.
         let wakes = match self.call.groups.is_empty() {
-            true => semaphore.hands_on(),
+            true => semaphore.hands_on(Return::permits(&returns)) > 0,
             false => !semaphore.hears.load(Ordering::Acquire),
         };
         if wakes {
@@ -327,6 +334,10 @@ impl Terms {
 }
 
 impl Return {
+    pub(super) fn permits(returns: &[Return]) -> u64 {
+        returns.iter().map(|what| u64::from(what.permits)).sum()
+    }
+
     /// A call that gives these back.
     pub(super) fn call(kind: SemaphoreKind, returns: &[Return]) -> SemaphoreCall {
         let empty = SemaphoreCall::new(kind);
@@ -338,10 +349,7 @@ impl Return {
             return SemaphoreCall { returns: returns.iter().flat_map(ids).collect(), ..empty };
         }
         let by_number = returns.chunk_by(|one, next| one.number == next.number);
-        let count = |same: &[Return]| {
-            let permits = same.iter().map(|what| u64::from(what.permits)).sum();
-            (same[0].number.unwrap_or(0), permits)
-        };
+        let count = |same: &[Return]| (same[0].number.unwrap_or(0), Return::permits(same));
         SemaphoreCall { counts: by_number.map(count).collect(), ..empty }
     }
 
@@ -386,13 +394,8 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
-    /// Gives the permits back, once; false if that has been done.
-    fn give_back(
-        &self,
-        engine: &Arc<Engine>,
-        done: Option<oneshot::Sender<Result<Returned, Error>>>,
-        keeps: Option<Box<dyn Send + Sync>>,
-    ) -> bool {
+    /// The client no longer looks after the permits; false if that is so already.
+    fn end(&self, engine: &Engine) -> bool {
         // Before any lock: in a forked child it may be held for ever.
         let is_own = self.process == std::process::id();
         if !is_own || self.is_over.swap(true, Ordering::AcqRel) {
@@ -400,9 +403,22 @@ impl Held {
         }
         self.has_ended.notify_waiters();
         if let Some(semaphore) = &engine.semaphore {
-            semaphore.forget(self);
-            engine.stand_in_has_more();
+            lock(&semaphore.held).remove(&(self.call, self.first));
         }
+        true
+    }
+
+    /// Gives the permits back, once; false if that has been done.
+    fn give_back(
+        &self,
+        engine: &Arc<Engine>,
+        done: Option<oneshot::Sender<Result<Returned, Error>>>,
+        keeps: Option<Box<dyn Send + Sync>>,
+    ) -> bool {
+        if !self.end(engine) {
+            return false;
+        }
+        engine.stand_in_has_more();
         let Held { call, first, permits, .. } = *self;
         let may_be_late = self.is_lost(engine);
         // Permits with a lease come back by themselves at its end.
@@ -511,11 +527,7 @@ impl Hold {
 
     /// Keeps the permits out: nobody renews them, and nobody gives them back.
     pub(crate) fn keep(&self) {
-        self.held.is_over.store(true, Ordering::Release);
-        self.held.has_ended.notify_waiters();
-        if let Some(semaphore) = &self.engine.semaphore {
-            semaphore.forget(&self.held);
-        }
+        self.held.end(&self.engine);
     }
 }
 
@@ -541,8 +553,15 @@ impl Engine {
         let busy = busy.filter(|lane| !lane.lock().queue.is_idle());
         let Some(lane) = busy else { return self.give_back_from_own_thread(vec![what]) };
         // The lane's next call takes it along.
-        lock(&semaphore.returns).push(what);
+        let waiting = {
+            let mut waiting = lock(&semaphore.returns);
+            waiting.push(what);
+            waiting.len()
+        };
         driver::start_or_wake(self, &lane);
+        if waiting > MOST_TAKEN_ALONG && !semaphore.is_plain() {
+            return self.give_back_from_own_thread(Vec::new());
+        }
         if let Some(mut running) = Running::begin(self, |semaphore| &semaphore.looks_after)
             && let Ok(runtime) = self.core.background()
         {
@@ -610,7 +629,7 @@ impl Engine {
 
     /// Called when this client has changed the number of permits, or given some back that it does not hold.
     pub(crate) fn permits_came_back_here(&self) {
-        if self.semaphore.as_ref().is_some_and(Semaphore::hands_on) {
+        if self.semaphore.as_ref().is_some_and(|it| it.hands_on(1) > 0) {
             self.permits_came_back();
         }
     }

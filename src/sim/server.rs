@@ -159,7 +159,7 @@ impl SimServer {
         let permits = &mut state.permits;
         if let Some(acquire) = call.downcast_ref::<SemaphoreCall>() {
             *permits = permits.or(acquire.create.map(|permits| permits as i64));
-            self.history.records().semaphore.handed_on += usize::from(acquire.hands_on);
+            self.history.records().semaphore.handed_on += usize::from(acquire.hands_on > 0);
         } else if let Some(set) = call.downcast_ref::<SetPermitsCall>() {
             let out = || self.live_permits().entries.len() as i64;
             *permits = match set.rule {

@@ -76,8 +76,9 @@ pub(crate) struct SemaphoreCall {
     /// Plain: the same, as the number of the first call that carried them, and how many they are. They come back with
     /// the first call of their lane that is carried out.
     pub(crate) counts: Vec<(u64, u64)>,
-    /// Whether the requests may take what comes back. Otherwise it is announced, also to those who wait elsewhere.
-    pub(crate) hands_on: bool,
+    /// How many of the permits that come back the requests may take. The others are announced, also to those who wait
+    /// elsewhere.
+    pub(crate) hands_on: u64,
     /// Expirable: the ids of the permits, in the order in which they are granted. They make the call count once.
     pub(crate) id: CallId,
     /// Plain: the call's number, by which it counts once.

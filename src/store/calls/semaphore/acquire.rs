@@ -47,7 +47,7 @@ impl SemaphoreCall {
             at: None,
             returns: Vec::new(),
             counts: Vec::new(),
-            hands_on: false,
+            hands_on: 0,
             id: CallId([0; 12]),
             lane: None,
             is_repeat: false,
@@ -192,7 +192,7 @@ impl StoreCall for SemaphoreCall {
         let held = (0..may_hold as u32).take_while(is_out).count() as i64;
         let replay = state.replay.or((held > 0).then_some(held));
         let is_replay = replay.is_some();
-        let kept_back = if self.hands_on { 0 } else { back.given };
+        let kept_back = (back.given - self.hands_on.min(MAX_EXACT) as i64).max(0);
         let mut free = replay.unwrap_or(value - kept_back).max(0) as u64;
         let total = if is_plain { 0 } else { (value + out).max(0) as u64 };
         let (mut granted, mut is_blocked, mut is_short) = (0, false, false);
@@ -262,7 +262,7 @@ impl StoreCall for SemaphoreCall {
             })
             .collect();
         let command = command
-            .arg(if self.hands_on { "1" } else { "" })
+            .arg(self.hands_on)
             .arg(optional(self.create))
             .arg(if self.is_repeat { "1" } else { "" })
             .arg(requests)

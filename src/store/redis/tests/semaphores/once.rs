@@ -21,7 +21,7 @@ fn grants(reply: &SemaphoreReply) -> Vec<bool> {
 #[test]
 fn an_acquire_counts_once() {
     let world = World::new();
-    let back = (0..4_u64, any::<bool>());
+    let back = (0..4_u64, 0..4_u64);
     let program = (0..20_i64, groups(), lease(), groups(), any::<bool>(), (0..30_i64, back));
     let result = TestRunner::new(config(200)).run(
         &program,
@@ -108,7 +108,7 @@ fn what_a_lost_call_gave_back_comes_back_with_the_next_one() {
         let call = |number, abandon, counts: &[_], groups| SemaphoreCall {
             lane: Some(LaneCall { abandon, ..lane("aaaaaaaa0", number) }),
             counts: counts.to_vec(),
-            hands_on: true,
+            hands_on: u64::MAX,
             ..acquire(Plain, number, groups)
         };
         let lost = call(1, None, &[(1, 3)], vec![request(2)]);

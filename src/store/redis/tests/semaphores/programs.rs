@@ -12,9 +12,9 @@ pub(super) enum Op {
         groups: Vec<RequestGroup>,
         lease_ms: Option<u64>,
         create: Option<u64>,
-        /// So many of the permits ever granted come back with it, from this one on; whether it may take them.
+        /// So many of the permits ever granted come back with it, from this one on; how many it may take.
         returns: (usize, usize),
-        hands_on: bool,
+        hands_on: u64,
     },
     /// The latest acquire again.
     Again(bool),
@@ -81,7 +81,7 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let create = prop_oneof![2 => Just(None), 1 => (0..20_u64).prop_map(Some)];
     prop_oneof![
-        10 => (groups(), lease(), create, (0..40_usize, 0..5_usize), any::<bool>()).prop_map(
+        10 => (groups(), lease(), create, (0..40_usize, 0..5_usize), 0..5_u64).prop_map(
             |(groups, lease_ms, create, returns, hands_on)| {
                 Op::Acquire { groups, lease_ms, create, returns, hands_on }
             }

@@ -42,7 +42,7 @@ fn each_permit_that_became_free_is_announced() {
 /// What comes back with requests goes to them, or is announced to all who wait.
 #[test]
 fn what_comes_back_is_handed_on_or_announced() {
-    for (kind, hands_on) in [(Expirable, true), (Expirable, false), (Plain, true), (Plain, false)] {
+    for (kind, hands_on) in [(Expirable, 1), (Expirable, 0), (Plain, 1), (Plain, 0)] {
         let world = World::new();
         world.set(kind, SetPermits::Try, 2);
         let held = acquire(kind, 1, vec![request(2)]);
@@ -55,7 +55,7 @@ fn what_comes_back_is_handed_on_or_announced() {
             SemaphoreCall { returns, counts, hands_on, ..acquire(kind, 2, vec![request(1)]) };
         let mut granted = 0;
         let heard = published(&world, || granted = world.on_server(&call).unwrap().granted);
-        assert_eq!((granted, heard.len()), if hands_on { (1, 1) } else { (0, 2) });
+        assert_eq!((granted, heard.len()), (hands_on, 2 - hands_on as usize));
     }
 }
 
