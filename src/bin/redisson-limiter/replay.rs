@@ -22,8 +22,8 @@ struct ReplayRequest {
 }
 
 /// The outcome of all requests under one rate.
-#[derive(Default)]
 struct Replayed {
+    rate: Rate,
     granted: u64,
     granted_permits: u64,
     refused: u64,
@@ -40,47 +40,42 @@ pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit, Failure> {
     };
     read.map_err(|error| Failure::Io(name.clone(), error))?;
     let text = String::from_utf8_lossy(&bytes);
-    let (mut requests, note) =
-        requests(&text).map_err(|why| Failure::Usage(format!("{name}: {why}")))?;
-    if let Some(note) = note {
-        out.complain(&format!("{name}: {note}"));
-    }
+    let requests = match text.trim_start().starts_with('{') {
+        true => exported(&text, |note| out.complain(&format!("{name}: {note}"))),
+        false => listed(&text),
+    };
+    let mut requests = requests.map_err(|why| Failure::Usage(format!("{name}: {why}")))?;
     requests.sort_by_key(|request| request.date_ms);
-
     let mut outcomes = Vec::new();
     for rate in &args.rate {
-        outcomes.push((*rate, decide(&requests, *rate).await?));
+        outcomes.push(decide(&requests, *rate).await?);
     }
-    let begin = requests.first().map_or(0, |request| request.date_ms);
-    let text = || shown(&requests, &outcomes, begin, out);
+    let text = || shown(&requests, &outcomes, out);
     out.show(args.json, || as_json(&requests, &outcomes), text)?;
-    let any_refused = outcomes.iter().any(|(_, outcome)| outcome.refused > 0);
+    let any_refused = outcomes.iter().any(|outcome| outcome.refused > 0);
     Ok(if any_refused { Exit::No } else { Exit::Done })
 }
 
-/// Reads the output of `inspect --json`, or lines of two numbers. Also returns why something is missing in
-/// it.
-fn requests(text: &str) -> Result<(Vec<ReplayRequest>, Option<String>), String> {
-    if !text.trim_start().starts_with('{') {
-        let lines = text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
-        let requests: Result<_, String> = lines
-            .map(|(at, line)| {
-                let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
-                let mut request = || {
-                    let date_ms = words.next()?.parse().ok()?;
-                    let permits = words.next().map_or(Some(1), |word| word.parse().ok())?;
-                    words.next().is_none().then_some(ReplayRequest { date_ms, permits, budget: 0 })
-                };
-                request().ok_or_else(|| {
-                    format!("line {}: not a date in ms and a number of permits", at + 1)
-                })
-            })
-            .collect();
-        return Ok((requests?, None));
-    }
+/// Reads lines of a date and a number of permits.
+fn listed(text: &str) -> Result<Vec<ReplayRequest>, String> {
+    let request = |line: &str| {
+        let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
+        let date_ms = words.next()?.parse().ok()?;
+        let permits = words.next().map_or(Some(1), |word| word.parse().ok())?;
+        words.next().is_none().then_some(ReplayRequest { date_ms, permits, budget: 0 })
+    };
+    let lines = text.lines().enumerate();
+    lines
+        .filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        .map(|(at, line)| {
+            request(line)
+                .ok_or_else(|| format!("line {}: not a date in ms and a number of permits", at + 1))
+        })
+        .collect()
+}
+
+/// Reads the output of `inspect --json`, which may have a note why something is missing.
+fn exported(text: &str, noted: impl FnOnce(&str)) -> Result<Vec<ReplayRequest>, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if value["schema"] != json::SCHEMA {
         return Err("not what `inspect --json` prints".to_owned());
@@ -97,16 +92,17 @@ fn requests(text: &str) -> Result<(Vec<ReplayRequest>, Option<String>), String> 
                 log["length"]
             ));
         }
-        // Nobody has requested a debt or a pause.
-        let grants = entries
-            .iter()
-            .filter(|entry| !["debt", "pause"].contains(&entry["writer"].as_str().unwrap_or("")));
-        requests.extend(grants.filter_map(|entry| {
+        requests.extend(entries.iter().filter_map(|entry| {
             let (date_ms, permits) = (entry["date_ms"].as_i64()?, entry["permits"].as_u64()?);
-            (permits > 0).then_some(ReplayRequest { date_ms, permits, budget })
+            // Nobody has requested a debt or a pause.
+            let is_request = permits > 0 && entry["writer"] != "debt" && entry["writer"] != "pause";
+            is_request.then_some(ReplayRequest { date_ms, permits, budget })
         }));
     }
-    Ok((requests, value["note"].as_str().map(str::to_owned)))
+    if let Some(note) = value["note"].as_str() {
+        noted(note);
+    }
+    Ok(requests)
 }
 
 /// Decides with one limiter; under a rate per client, with one for each budget.
@@ -114,7 +110,14 @@ async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed, Fail
     let (clock, clock_handle) = Clock::manual(0);
     let store = InProcessStore::with_clock(clock.clone());
     let client = Client::builder().clock(clock).in_process(&store)?;
-    let mut outcome = Replayed::default();
+    let mut outcome = Replayed {
+        rate,
+        granted: 0,
+        granted_permits: 0,
+        refused: 0,
+        refused_permits: 0,
+        first_refused_ms: None,
+    };
     for request in requests {
         clock_handle.set(request.date_ms);
         let limiter = match rate.mode() {
@@ -140,15 +143,13 @@ async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed, Fail
     Ok(outcome)
 }
 
-fn shown(
-    requests: &[ReplayRequest],
-    outcomes: &[(Rate, Replayed)],
-    begin: i64,
-    out: &Out,
-) -> String {
+fn shown(requests: &[ReplayRequest], outcomes: &[Replayed], out: &Out) -> String {
+    let begin = requests.first().map_or(0, |first| first.date_ms);
     let permits = requests.iter().fold(0, |sum: u64, request| sum.saturating_add(request.permits));
-    let since = |date_ms: i64| Duration::from_millis(date_ms.saturating_sub(begin).unsigned_abs());
-    let span = since(requests.last().map_or(begin, |last| last.date_ms));
+    let since = |date_ms: Option<i64>| {
+        let ms = date_ms.map_or(0, |date_ms| date_ms.saturating_sub(begin).unsigned_abs());
+        duration(Duration::from_millis(ms))
+    };
     let budgets: BTreeSet<usize> = requests.iter().map(|request| request.budget).collect();
     let clients = match budgets.len() as u64 {
         0 | 1 => String::new(),
@@ -158,39 +159,35 @@ fn shown(
         "{} of {}{clients} within {}\n",
         count(requests.len() as u64, "grant"),
         count(permits, "permit"),
-        duration(span)
+        since(requests.last().map(|last| last.date_ms))
     );
-    for (rate, outcome) in outcomes {
+    for outcome in outcomes {
         let refused = match outcome.refused {
             0 => out.paint(Tone::Good, "nothing is refused"),
             number => {
-                let after = duration(since(outcome.first_refused_ms.unwrap_or(begin)));
-                let text = format!(
-                    "{} of {} refused, the first after {after}",
-                    count(number, "call"),
-                    count(outcome.refused_permits, "permit"),
-                );
+                let (calls, permits) =
+                    (count(number, "call"), count(outcome.refused_permits, "permit"));
+                let after = since(outcome.first_refused_ms);
+                let text = format!("{calls} of {permits} refused, the first after {after}");
                 out.paint(Tone::Bad, text)
             }
         };
-        text.push_str(&format!("{:<12} {refused}\n", rate.to_string()));
+        text.push_str(&format!("{:<12} {refused}\n", outcome.rate.to_string()));
     }
     text
 }
 
-fn as_json(requests: &[ReplayRequest], outcomes: &[(Rate, Replayed)]) -> Value {
-    let rates: Vec<Value> = outcomes
-        .iter()
-        .map(|(rate, outcome)| {
-            json!({
-                "rate": json::rate(*rate),
-                "granted": outcome.granted,
-                "granted_permits": outcome.granted_permits,
-                "refused": outcome.refused,
-                "refused_permits": outcome.refused_permits,
-                "first_refused_ms": outcome.first_refused_ms,
-            })
+fn as_json(requests: &[ReplayRequest], outcomes: &[Replayed]) -> Value {
+    let rate = |outcome: &Replayed| {
+        json!({
+            "rate": json::rate(outcome.rate),
+            "granted": outcome.granted,
+            "granted_permits": outcome.granted_permits,
+            "refused": outcome.refused,
+            "refused_permits": outcome.refused_permits,
+            "first_refused_ms": outcome.first_refused_ms,
         })
-        .collect();
+    };
+    let rates: Vec<Value> = outcomes.iter().map(rate).collect();
     json!({ "schema": json::SCHEMA, "requests": requests.len(), "rates": rates })
 }
