@@ -2,7 +2,8 @@
 --
 -- ARGV   6 the permits to set if there is no semaphore, or '', 7 1 if an earlier attempt may have been carried out,
 --        8 groups of equal requests: permits, count, 1 if they wait; 9 the permits of all of them.
---        Expirable: 10 the first bytes of the ids, 11 the lease in ms, or ''
+--        Expirable: 10 the first bytes of the ids, 11 the lease in ms, or '', 12 the time to live of both keys in ms,
+--        or ''
 -- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
 --        number of requests granted, -1 if each is for more than all permits
 local REAPED = 1000
@@ -80,3 +81,4 @@ if is_short and not is_plain then
   reply[5] = first and first < 922337203685477 and first or -1
 end
 reply[3] = new
+keep_alive = tonumber(ARGV[12])

@@ -3,7 +3,9 @@
 //! `lua/semaphore/acquire.lua` is its twin. Adjacent requests that are decided alike are sent as one, and the server
 //! answers how many of them it granted.
 
-use super::state::{State, check, count, end_of, first_end, optional, reap, semaphore_script};
+use super::state::{
+    State, check, count, end_of, first_end, live_on, optional, reap, semaphore_script,
+};
 use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::refusal;
@@ -125,6 +127,7 @@ impl StoreCall for SemaphoreAcquireCall {
         }
         state.value = Some(value - taken);
         state.write(space, keys, self.lane.as_ref())?;
+        live_on(space, keys, self.keep_alive_ms);
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
         let numbers = (now, value - taken, total, next_end);
         Ok(self.reply(numbers, decisions).expect("each group has been decided"))
@@ -147,7 +150,10 @@ impl StoreCall for SemaphoreAcquireCall {
             .arg(self.wanted());
         match self.kind {
             SemaphoreKind::Plain => command,
-            SemaphoreKind::Expirable => command.arg(&self.id.0[..]).arg(optional(self.lease_ms)),
+            SemaphoreKind::Expirable => command
+                .arg(&self.id.0[..])
+                .arg(optional(self.lease_ms))
+                .arg(optional(self.keep_alive_ms)),
         }
     }
 
