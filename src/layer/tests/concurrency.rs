@@ -199,8 +199,9 @@ async fn a_refusal_says_so_and_gives_the_rates_permits_back() {
     let mut refused = site.send(get("me")).await;
     let expected = [
         ("ratelimit-policy", "\"user\";q=5;w=60, \"uploads\";q=1;qu=\"concurrent-requests\""),
-        ("ratelimit", "\"uploads\";r=0;t=1"),
-        ("retry-after", "1"),
+        ("ratelimit", "\"uploads\";r=0;t=30"),
+        // When the lease ends at the latest.
+        ("retry-after", "30"),
     ];
     for (name, value) in expected {
         assert_eq!(header(&refused, name).unwrap(), value);
