@@ -77,11 +77,9 @@ if kind == 'S' and p > 0 then
   end_us = end_in(life * 1000)
   x = end_us
 end
+--- wait
+us = end_us - now
 --- functions
-function wait()
-  return end_us - now
-end
-
 -- Times to live are cut to milliseconds, at different moments.
 function give(mark, _, p)
   local is_same = mark == end_us and now < end_us

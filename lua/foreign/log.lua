@@ -36,19 +36,19 @@ end
 free = max(0, limit - counted)
 --- take
 counted, added = counted + p, added + p
---- functions
+--- wait
 -- Enough entries must leave, of which those of this call are the last that are not ahead of now.
-function wait(p)
-  local place, score = counted + p - limit, x
-  if place < 1 then
-    return 0
-  elseif place <= past or place > past + added then
+local place, score = counted + p - limit, x
+if place < 1 then
+  us = 0
+else
+  if place <= past or place > past + added then
     place = place > past and place - added or place
     score = call('ZRANGEBYSCORE', key, oldest, latest, 'WITHSCORES', 'LIMIT', place - 1, 1)[2]
   end
-  return score * unit + span + (kind == 'L' and 1 or 0) - now
+  us = score * unit + span + (kind == 'L' and 1 or 0) - now
 end
-
+--- functions
 -- Removes at once what comes back, so that it is not counted for those who take: it is certain by now.
 function give(mark, own, p)
   local credit = 0

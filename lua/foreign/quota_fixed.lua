@@ -33,11 +33,9 @@ if not ns and p > 0 then
   x = ceil(ns / 1000)
 end
 y = y + p
+--- wait
+us = ns and x - now or 0
 --- functions
-function wait()
-  return ns and x - now or 0
-end
-
 function give(mark, _, p)
   local credit = mark == x and min(p, y) or 0
   y = y - credit

@@ -54,24 +54,23 @@ x = ceil(ns / 1000)
 free = max(0, floor(limit - y))
 --- take
 y, current = y + p, current + p
---- functions
-function wait(p)
-  local left, from = y + p - limit, ns
-  local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', cutoff), '+inf', 'WITHSCORES')
-  if closed > 0 then
-    later[#later + 1], later[#later + 2] = '0.' .. format('%d', closed), closed_ns
-  end
-  for i = 1, #later, 2 do
-    left = left - permits_of(later[i])
-    if left <= 0 then
-      from = tonumber(later[i + 1])
-      break
-    end
-  end
-  local leaves = ceil(from / 1000) + width
-  -- Nanoseconds are rounded.
-  return leaves - ((leaves - 1 - width) * 1000 >= from and 1 or 0) - now
+--- wait
+local left, from = y + p - limit, ns
+local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', cutoff), '+inf', 'WITHSCORES')
+if closed > 0 then
+  later[#later + 1], later[#later + 2] = '0.' .. format('%d', closed), closed_ns
 end
+for i = 1, #later, 2 do
+  left = left - permits_of(later[i])
+  if left <= 0 then
+    from = tonumber(later[i + 1])
+    break
+  end
+end
+local leaves = ceil(from / 1000) + width
+-- Nanoseconds are rounded.
+us = leaves - ((leaves - 1 - width) * 1000 >= from and 1 or 0) - now
+--- functions
 
 function give(mark, _, p)
   local credit = mark == x and min(p, current, y) or 0

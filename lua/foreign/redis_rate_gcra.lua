@@ -26,21 +26,15 @@ function write_state(own)
 end
 --- roll
 x = max(x, now)
-local t, f = plus(now, 0, limit)
-free = fitting(x, 0, t, f, limit)
+free = max(0, limit - worth(now, 0, x, 0))
 --- take
 x = after(p)
+--- wait
+us = after(p - limit) - now
 --- functions
-function wait(p)
-  return after(p - limit) - now
-end
-
 function give(_, _, p)
   local to = max(now, after(-p))
-  local credit = fitting(to, 0, x, 0, p)
-  if x > plus(to, 0, credit) then
-    credit = min(p, credit + 1)
-  end
+  local credit = min(p, worth(to, 0, x, 0))
   x = to
   return credit
 end

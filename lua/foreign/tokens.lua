@@ -83,14 +83,13 @@ free = max(0, min(limit, floor(tokens)))
 if p > 0 then
   tokens, stored_since = tokens - p, nil
 end
---- functions
-function wait(p)
-  if stored_since then
-    return (stored_since + time_for(p - stored_tokens)) * 1000 - now
-  end
-  return (since + time_for(p - tokens)) * 1000 - now
+--- wait
+if stored_since then
+  us = (stored_since + time_for(p - stored_tokens)) * 1000 - now
+else
+  us = (since + time_for(p - tokens)) * 1000 - now
 end
-
+--- functions
 function give(_, _, p)
   local credit = max(0, min(p, floor(most - tokens)))
   tokens, stored_since = tokens + credit, nil

@@ -11,19 +11,21 @@ local function plus(t, f, k)
   return t + (q - part) / r * k + (rest - f) / r, f
 end
 
--- How many permits fit between two times, at most `most`: a guess in doubles, corrected by exact steps.
-local function fitting(t, f, end_t, end_f, most)
-  local k, fits = ((end_t - t) + (end_f - f) / r) / q * r, nil
-  k = k > most and most or k < 0 and 0 or k - k % 1
-  repeat
-    local step_t, step_f = plus(t, f, k)
-    fits = step_t < end_t or step_t == end_t and step_f <= end_f
-    k = fits and k or k - 1
-  until fits or k <= 0
-  while fits and k < most do
-    local step_t, step_f = plus(t, f, k + 1)
-    fits = step_t < end_t or step_t == end_t and step_f <= end_f
-    k = fits and k + 1 or k
+-- How many permits the time from one to another is worth, rounded up, at most limit + 1: a guess in doubles, which is
+-- exact for whole numbers, corrected by exact steps.
+local function worth(t, f, to_t, to_f)
+  local k = min(limit, ceil(((to_t - t) + (to_f - f) / r) / q * r))
+  if r == 1 and k < limit then
+    return k
   end
-  return k < 0 and 0 or k
+  local at_t, at_f = plus(t, f, k)
+  while k <= limit and (at_t < to_t or at_t == to_t and at_f < to_f) do
+    k = k + 1
+    at_t, at_f = plus(t, f, k)
+  end
+  repeat
+    k = k - 1
+    at_t, at_f = plus(t, f, k)
+  until at_t < to_t or at_t == to_t and at_f < to_f
+  return k + 1
 end

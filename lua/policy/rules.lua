@@ -14,4 +14,11 @@ function take(p)
 --> take
 end
 
+-- The time until so many permits, which are not available and no more than the limit, would be.
+function wait(p)
+  local us
+--> wait
+  return us
+end
+
 --> functions

@@ -47,11 +47,9 @@ if x == 0 and p > 0 then
 end
 y = y + p
 ends = x
+--- wait
+us = x - now
 --- functions
-function wait()
-  return x - now
-end
-
 function give(mark, _, p)
   local credit = mark == x and min(p, y) or 0
   y = y - credit
