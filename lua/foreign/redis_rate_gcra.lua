@@ -26,7 +26,7 @@ function write_state(own)
 end
 --- roll
 x = max(x, now)
-free = max(0, limit - worth(now, 0, x, 0))
+free = max(0, limit - worth(now, 0, x, 0, limit))
 --- take
 x = after(p)
 --- wait
@@ -34,7 +34,7 @@ us = after(p - limit) - now
 --- functions
 function give(_, _, p)
   local to = max(now, after(-p))
-  local credit = min(p, worth(to, 0, x, 0))
+  local credit = min(p, worth(to, 0, x, 0, p))
   x = to
   return credit
 end

@@ -2,9 +2,11 @@
 --
 -- State: x counts the permits ever taken, from the time of the first use on; the bucket is full again at y + z / r.
 local initial = 0
+layout, size = '<I6I6I7I7I4', 30
 --- parameters
-if #text == 24 then
-  limit, r, q, initial = numbers('<I4I7I7I4', text, 3)
+if #text == 17 or #text == 21 then
+  limit, r, q = numbers('<I4I4I7', text, 3)
+  initial = #text == 21 and numbers('<I4', text, 18) or limit
   is_valid = r > 0 and q > 0 and initial <= limit
 end
 --- roll
@@ -13,7 +15,7 @@ if not x then
 elseif y < now then
   y, z = now, 0
 end
-free = limit - worth(now, 0, y, z)
+free = limit - worth(now, 0, y, z, limit)
 if free < 0 then
   -- The clock went back.
   y, z = plus(now, 0, limit)
@@ -43,7 +45,7 @@ function give(mark, _, p)
   if own_t > t or own_t == t and own_f > f then
     t, f = own_t, own_f
   end
-  local credit = min(p, worth(t, f, y, z))
+  local credit = min(p, worth(t, f, y, z, p))
   y, z = t, f
   return credit
 end

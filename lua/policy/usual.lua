@@ -18,9 +18,10 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
       return record
     end
     local now_ms = (now - now % 1000) / 1000
-    local must_end = max(now_ms + kept, ceil(ends / 1000))
-    local must_expire = kept > 0 and deadline < must_end
+    local must_end = now_ms + kept
+    local must_expire = kept > 0 and (deadline < must_end or deadline * 1000 < ends)
     if must_expire then
+      must_end = max(must_end, ceil(ends / 1000))
       deadline = is_told and 0 or must_end + MARGIN
     end
     call('HSET', KEYS[1], 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
