@@ -21,4 +21,10 @@ function wait(p)
   return us
 end
 
+-- Writes the state of another service, and the record of this call.
+function write_state(own)
+--> write
+--> record
+end
+
 --> functions

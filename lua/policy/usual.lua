@@ -13,8 +13,10 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
 --> take
     end
     record = pack(RECORD, number, now, p, x, free, y)
-    if write_state then
-      write_state(record)
+    if is_foreign then
+      local own = record
+--> write
+--> record
       return record
     end
     local now_ms = (now - now % 1000) / 1000
