@@ -30,11 +30,9 @@ free = min(y, limit)
 x, y = x + p, y - p
 local kept = initial < limit and ceil(limit / refill) * period + 60000000 or 0
 ends = z + ceil(max(0, limit - y) / refill) * period + kept
+--- wait
+us = z + ceil((p - y) / refill) * period - now
 --- functions
-function wait(p)
-  return z + ceil((p - y) / refill) * period - now
-end
-
 function give(mark, _, p)
   if mark > x then
     return 0

@@ -28,15 +28,14 @@ free = max(0, floor((limit * ticks - y * (ticks - over)) / ticks) - z)
 --- take
 z = z + p
 ends = x + 2 * width
---- functions
-function wait(p)
-  local room = limit - z - p
-  if room >= 0 then
-    return x + (ticks - floor(room * ticks / y)) * tick - now
-  end
-  return x + width + max(0, ticks - floor((limit - p) * ticks / z)) * tick - now
+--- wait
+local room = limit - z - p
+if room >= 0 then
+  us = x + (ticks - floor(room * ticks / y)) * tick - now
+else
+  us = x + width + max(0, ticks - floor((limit - p) * ticks / z)) * tick - now
 end
-
+--- functions
 function give(mark, _, p)
   local credit = 0
   if mark == x then

@@ -27,8 +27,8 @@ impl Bucket {
 
     pub(super) fn text(&self) -> String {
         let Bucket { capacity, pace: Pace { permits, every }, initial } = *self;
-        "b1".to_owned()
-            + &packed(&[(capacity, PERMITS), (permits, WIDE), (every, WIDE), (initial, PERMITS)])
+        let numbers = [(capacity, PERMITS), (permits, PERMITS), (every, WIDE), (initial, PERMITS)];
+        "b1".to_owned() + &packed(if initial < capacity { &numbers } else { &numbers[..3] })
     }
 }
 
@@ -49,6 +49,10 @@ impl Rules for Bucket {
         self.filled(0).0 as u64
     }
 
+    fn sizes(&self) -> Vec<usize> {
+        vec![WIDE, WIDE, PERMITS]
+    }
+
     fn roll(&self, state: Option<State>, now: i64) -> State {
         let missing = (self.capacity - self.initial) as i64;
         let (x, time) = match &state {
@@ -60,7 +64,7 @@ impl Rules for Bucket {
     }
 
     fn available(&self, state: &State, now: i64) -> u64 {
-        self.pace.fitting(full(state), self.filled(now), self.capacity)
+        self.capacity.saturating_sub(self.pace.worth((now, 0), full(state)))
     }
 
     fn take(&self, state: &mut State, _: i64, permits: u64) {

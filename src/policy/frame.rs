@@ -53,6 +53,11 @@ pub(crate) trait Rules {
     /// The time in which the limit comes back, in microseconds.
     fn window(&self) -> u64;
 
+    /// The sizes of a state's numbers in bytes: `x`, `y`, and `z` or those of `older`.
+    fn sizes(&self) -> Vec<usize> {
+        vec![WIDE; 3]
+    }
+
     /// The number of [`State::older`].
     fn older(&self) -> usize {
         0
@@ -353,15 +358,13 @@ impl Limiter {
             }
         }
         fields.insert("c".into(), self.policy.text());
-        let mut numbers = vec![self.deadline_ms, self.kept_ms];
+        let mut sized = vec![(self.deadline_ms, MS), (self.kept_ms, MS)];
         if self.was_used {
-            numbers.extend([self.state.x as u64, self.state.y]);
-            match self.state.older.is_empty() {
-                true => numbers.push(self.state.z),
-                false => numbers.extend(&self.state.older),
-            }
+            let State { x, y, z, ref older } = self.state;
+            let last = if older.is_empty() { &[z][..] } else { older };
+            let numbers = [x as u64, y].into_iter().chain(last.iter().copied());
+            sized.extend(numbers.zip(self.rules().sizes()));
         }
-        let sized: Vec<_> = numbers.into_iter().zip(sizes(self.state.older.len())).collect();
         fields.insert("s".into(), packed(&sized));
         if must_expire {
             space.expire_in(&keys.hash, (must_end + MARGIN_MS - now_ms) as i64);
@@ -372,23 +375,17 @@ impl Limiter {
     }
 }
 
-/// The sizes of deadline, keep-alive and state.
-fn sizes(older: usize) -> Vec<usize> {
-    match older {
-        0 => vec![MS, MS, WIDE, WIDE, WIDE],
-        n => [MS, MS, WIDE, 5].into_iter().chain(std::iter::repeat_n(PERMITS, n)).collect(),
-    }
-}
-
 /// The deadline in ms, how long the limiter is kept, and the state if there is one.
 pub(crate) fn stored(text: &str, rules: &dyn Rules) -> Option<(u64, u64, Option<State>)> {
     if let Some([deadline_ms, kept_ms]) = unpacked(text, [MS, MS]).as_deref() {
         return Some((*deadline_ms, *kept_ms, None));
     }
-    let mut numbers = unpacked(text, sizes(rules.older()))?;
-    let mut older = numbers.split_off(4);
-    let z = if rules.older() == 0 { older.remove(0) } else { 0 };
-    let [deadline_ms, kept_ms, x, y] = numbers[..] else { return None };
+    let numbers = unpacked(text, [MS, MS].into_iter().chain(rules.sizes()))?;
+    let [deadline_ms, kept_ms, x, y, ref last @ ..] = numbers[..] else { return None };
+    let (z, older) = match rules.older() {
+        0 => (last.first().copied().unwrap_or(0), Vec::new()),
+        _ => (0, last.to_vec()),
+    };
     Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older })))
 }
 
