@@ -96,7 +96,6 @@ use lane::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
-use policy::Calls;
 pub(crate) use policy::Followed;
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
