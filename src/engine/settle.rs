@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::answer::{Answer, Caller, Decided, Granted, tell, tell_failed};
 use super::flight::{Answered, Flight};
-use super::group::MemberEntry;
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
@@ -160,7 +159,7 @@ impl Flight {
 fn exceeds(decided: &Decided, request: &Request) -> Answer {
     let costs = request.costs.iter().flat_map(|costs| costs.iter());
     let mut members = decided.members.iter().zip(costs).enumerate();
-    let most = |member: &MemberEntry| match &member.engine.policy {
+    let most = |member: &Decided| match &member.engine.policy {
         Some(policy) => policy.rules.limit(),
         None => member.rate.permits(),
     };
@@ -174,7 +173,7 @@ fn exceeds(decided: &Decided, request: &Request) -> Answer {
 
 /// The permits granted by each limiter of a group to requests whose callers have given up.
 fn unwanted_of_members(
-    members: &[MemberEntry],
+    members: &[Arc<Decided>],
     decided: &[(Caller, Request, Outcome)],
 ) -> Vec<u64> {
     let granted = decided.iter().filter(|(_, _, outcome)| *outcome == Outcome::Granted);
