@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::ObservedCall;
+use crate::observe::{CallEvent, ObservedCall};
 use crate::rt;
 
 /// The second attempt is made almost at once, because most faults are a lost connection. It needs a
@@ -121,7 +121,7 @@ where
         if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
             return Err(error);
         }
-        self.observer.is_retried(&error, pause);
+        self.observer.tell_again(CallEvent::Retried { error: &error, pause });
         rt::sleep(pause).await;
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::Event;
+use crate::observe::{CallEvent, Event};
 use crate::queue::Request;
 use crate::rt;
 use crate::store::Outcome;
@@ -82,7 +82,7 @@ impl Flight {
         for (member, permits) in members.iter().zip(unwanted).filter(|(_, permits)| *permits > 0) {
             member.engine.give_back(&member.entry, permits);
         }
-        self.observer.granted(settled.granted);
+        self.observer.tell(CallEvent::Answered { granted: Some(settled.granted) });
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
@@ -128,7 +128,7 @@ impl Flight {
     /// Handles the call's final failure: tells the callers and returns how many there were.
     pub(super) fn failed(&self, error: &Error) -> usize {
         let engine = &self.callers.engine;
-        self.observer.failed(error);
+        self.observer.tell(CallEvent::Failed { error });
         engine.server_failed(self.attempt_began, error);
         if error.execution() == Execution::Unknown {
             engine.knowledge().seen = None;
