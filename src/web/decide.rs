@@ -23,14 +23,14 @@ use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 
 /// What one limit is asked about a request.
-pub(super) struct Step<'a> {
+pub(super) struct LimitRequest<'a> {
     pub(super) slot: &'a LimitState,
     pub(super) key: String,
     pub(super) permits: u64,
 }
 
 /// A limit by its number, what a request costs there, and its key.
-type Asked = (usize, u64, BoxFuture<'static, KeyResult>);
+type KeySearch = (usize, u64, BoxFuture<'static, KeyResult>);
 
 impl Limits {
     /// Decides on a request. What needs the request is done at once; the future does the rest, and ends with the
@@ -63,13 +63,13 @@ impl Limits {
         .boxed()
     }
 
-    async fn admit(&self, asked: Vec<Asked>) -> Result<Admitted, Refusal> {
+    async fn admit(&self, asked: Vec<KeySearch>) -> Result<Admitted, Refusal> {
         // Finds all keys before any permit is taken, because finding one may fail and take time.
         let mut steps = Vec::with_capacity(asked.len());
         for (at, permits, key) in asked {
             let slot = &self.limits[at];
             match key.await {
-                Ok(key) => steps.extend(key.map(|key| Step { slot, key, permits })),
+                Ok(key) => steps.extend(key.map(|key| LimitRequest { slot, key, permits })),
                 Err(error) => {
                     let text = "the key of a request cannot be found";
                     slot.tell(&self.client, text, format_args!("{error}"));
@@ -139,7 +139,7 @@ impl Limits {
     }
 
     /// Asks one limit.
-    async fn ask(&self, step: &Step<'_>, due: Instant) -> Unspent {
+    async fn ask(&self, step: &LimitRequest<'_>, due: Instant) -> Unspent {
         let answer = match step.slot.handle(&self.client, &step.key) {
             Ok(handle) => take(&handle.limiter, step.permits, due).await,
             Err(error) => Err(error),
@@ -149,8 +149,8 @@ impl Limits {
 
     /// Gives the limiter the rate of its limit, if it has one that the limit replaces, and asks again if that one
     /// has refused.
-    async fn heed_rate(&self, step: &Step<'_>, answer: Unspent, due: Instant) -> Unspent {
-        let Step { slot, key, permits } = step;
+    async fn heed_rate(&self, step: &LimitRequest<'_>, answer: Unspent, due: Instant) -> Unspent {
+        let LimitRequest { slot, key, permits } = step;
         let limit = &slot.limit;
         let Ok(handle) = slot.handle(&self.client, key) else { return answer };
         let Some(rate) = handle.rate else { return answer };
@@ -243,7 +243,7 @@ mod tests {
         let limit = Limit::new("user", Key::peer(), rate).roll_out_from([Rate::per_hour(5)]);
         let limits = Limits::new(&silent, [limit]).unwrap();
         let slot = &limits.limits[0];
-        let step = Step { slot, key: "me".into(), permits: 2 };
+        let step = LimitRequest { slot, key: "me".into(), permits: 2 };
         let dropped = limits.heed_rate(&step, Unspent::new(decision), Instant::now());
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
         assert!(slot.rate_change.try_lock().is_ok(), "the next request rolls it out");

@@ -230,7 +230,7 @@ impl Limit {
         self
     }
 
-    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least two. If
+    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. If
     /// there are more keys, a handle's own state ends with it: its lease, and what it decides by itself
     /// during an outage. Nothing else is lost.
     pub fn max_handles(mut self, handles: usize) -> Self {

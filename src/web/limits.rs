@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::fields::RateHeaders;
-use super::handles::Handles;
+use super::handles::{Handles, handles_of};
 use super::limit::{CostFn, Limit};
 use super::refusal::Refusal;
 use super::request::RequestHead;
@@ -103,8 +103,8 @@ impl Limits {
                 }
             }
             slots.push(LimitState {
+                handles: Mutex::new(handles_of(&limit)),
                 limit: Arc::new(limit),
-                handles: Mutex::default(),
                 first_times: FirstTimes::default(),
                 rate_change: tokio::sync::Mutex::default(),
             });
@@ -171,7 +171,7 @@ impl Limits {
     /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {
-        self.limits.iter().map(|slot| slot.kept_handles()).sum()
+        self.limits.iter().map(|slot| crate::rt::lock(&slot.handles).len()).sum()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::admission::Standing;
 use super::admitted::Unspent;
-use super::decide::Step;
+use super::decide::LimitRequest;
 use super::handles::KeyHandle;
 use super::limits::Limits;
 use crate::decision::Decision;
@@ -20,7 +20,7 @@ impl Limits {
     /// this number, and the standings of those before it are added.
     pub(super) async fn ask_together(
         &self,
-        steps: &[Step<'_>],
+        steps: &[LimitRequest<'_>],
         standings: &mut Vec<Standing>,
     ) -> Option<(usize, Vec<Unspent>)> {
         let mut asked: Vec<Arc<KeyHandle>> = Vec::new();
@@ -89,7 +89,7 @@ impl Limits {
     }
 }
 
-impl Step<'_> {
+impl LimitRequest<'_> {
     /// Its limiter, if the limit can be asked together with others: it refuses at once and by itself, and its
     /// limiter exists. Otherwise, a call that another limit refuses would create it.
     fn joinable(&self) -> Option<Arc<KeyHandle>> {
