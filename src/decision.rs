@@ -9,6 +9,7 @@ mod grant;
 pub use denial::{DecidedBy, Denial};
 pub use grant::Grant;
 
+use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::Wait;
 
@@ -50,24 +51,40 @@ impl Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Decision::Granted(grant) => write!(
-                f,
-                "granted: {}, {} left of {}",
-                Permits(grant.permits()),
-                grant.left(),
-                grant.rate()
-            ),
+            Decision::Granted(grant) => {
+                let (permits, left, rate) = (grant.permits(), grant.left(), grant.rate());
+                let plural = if permits == 1 { "" } else { "s" };
+                write!(f, "granted: {permits} permit{plural}, {left} left of {rate}")
+            }
             Decision::Denied(denial) => denial.fmt(f),
         }
     }
 }
 
-/// A number of permits, as text.
-struct Permits(u64);
+/// An answer whose grant goes back if this is dropped: another limiter has refused the request, or its caller has
+/// gone.
+pub(crate) struct Unspent(Option<Result<Decision, Error>>);
 
-impl fmt::Display for Permits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} permit{}", self.0, if self.0 == 1 { "" } else { "s" })
+impl Unspent {
+    pub(crate) fn new(answer: Result<Decision, Error>) -> Self {
+        Unspent(Some(answer))
+    }
+
+    #[cfg(feature = "_web")]
+    pub(crate) fn get(&self) -> &Result<Decision, Error> {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
+    }
+
+    pub(crate) fn into_inner(mut self) -> Result<Decision, Error> {
+        self.0.take().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
+    }
+}
+
+impl Drop for Unspent {
+    fn drop(&mut self) {
+        if let Some(Ok(Decision::Granted(grant))) = self.0.take() {
+            grant.refund_in_background();
+        }
     }
 }
 

@@ -145,8 +145,12 @@ impl Grant {
     }
 
     /// A grant of a group's limiters that were asked one after the other.
-    pub(crate) fn in_turn(engine: &Arc<Engine>, grants: Vec<Grant>, deadline: Duration) -> Self {
-        let parts = grants.into_iter().flat_map(Grant::into_parts).collect();
+    pub(crate) fn in_turn(
+        engine: &Arc<Engine>,
+        grants: impl Iterator<Item = Grant>,
+        deadline: Duration,
+    ) -> Self {
+        let parts = grants.flat_map(Grant::into_parts).collect();
         Grant { parts: Parts::Group(engine.clone(), parts), deadline }
     }
 

@@ -1,42 +1,13 @@
 //! Permits that a request has taken: they go back if it is not admitted, and are settled by its response.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::admission::Admission;
 use super::fields::{self, Field, RateHeaders};
 use super::limit::Limit;
 use super::request::ResponseHead;
-use crate::client::Client;
-use crate::decision::{Decision, Grant};
-use crate::engine::semaphore::Hold;
-use crate::error::Error;
-
-/// A limiter's answer. A grant goes back if this is dropped: another limit has refused the request, or its
-/// caller has gone.
-pub(super) struct Unspent(Option<Result<Decision, Error>>);
-
-impl Unspent {
-    pub(super) fn new(answer: Result<Decision, Error>) -> Self {
-        Unspent(Some(answer))
-    }
-
-    pub(super) fn get(&self) -> &Result<Decision, Error> {
-        self.0.as_ref().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
-    }
-
-    pub(super) fn into_inner(mut self) -> Result<Decision, Error> {
-        self.0.take().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
-    }
-}
-
-impl Drop for Unspent {
-    fn drop(&mut self) {
-        if let Some(Ok(Decision::Granted(grant))) = self.0.take() {
-            grant.refund_in_background();
-        }
-    }
-}
+use crate::decision::Grant;
+use crate::semaphore::Permit;
 
 /// A request that all limits have granted. Its permits are spent, even if it is dropped while it is served.
 #[derive(Default)]
@@ -71,26 +42,4 @@ impl Admitted {
 pub(crate) struct WasRefused;
 
 /// Permits of semaphores, which come back when this is dropped.
-#[derive(Default)]
-pub(crate) struct InUse(Vec<(Arc<Hold>, Client)>);
-
-impl InUse {
-    pub(super) fn add(&mut self, grant: Grant, client: &Client) {
-        self.0.extend(grant.into_hold().map(|hold| (hold, client.clone())));
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        for (hold, client) in self.0.drain(..) {
-            // A response may outlive its service, whose client must live until the permits are back.
-            hold.give_back(None, Some(Box::new(client)));
-        }
-    }
-}
-
-impl fmt::Debug for InUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InUse").field("limits", &self.0.len()).finish()
-    }
-}
+pub(crate) type InUse = Vec<Permit>;

@@ -10,14 +10,14 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::admission::{Admission, Standing};
-use super::admitted::{Admitted, InUse, Unspent, WasRefused};
+use super::admitted::{Admitted, InUse, WasRefused};
 use super::key::KeyResult;
 use super::limit::is_another;
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
 use super::request::RequestHead;
 use crate::client::Client;
-use crate::decision::{DecidedBy, Decision};
+use crate::decision::{DecidedBy, Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
@@ -114,8 +114,9 @@ impl Limits {
                         if !limit.is_shadow {
                             standings.push(Standing::new(limit, &grant));
                         }
-                        match limit.concurrency {
-                            Some(_) => in_use.add(grant, &self.client),
+                        let handle = step.slot.handle(&self.client, &step.key).ok();
+                        match handle.as_ref().and_then(|it| it.semaphore.as_ref()) {
+                            Some(semaphore) => in_use.push(semaphore.permit(grant, step.permits)),
                             None => {
                                 let grant = Unspent::new(Ok(Decision::Granted(grant)));
                                 held.push((grant, limit.clone()));

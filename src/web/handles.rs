@@ -13,6 +13,7 @@ use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
+use crate::semaphore::Semaphore;
 
 /// The most recently used handles. They are kept because a limiter's options (its leases, its stand-in during an
 /// outage) end with its last handle.
@@ -30,6 +31,8 @@ pub(super) struct KeyHandle {
     pub(super) limiter: RateLimiter,
     /// The rate to create the limiter with, if the limit specifies one.
     pub(super) rate: Option<Rate>,
+    /// The semaphore that the limiter is of, if the limit is one of requests at once.
+    pub(super) semaphore: Option<Semaphore>,
     /// The last group that was made of this limiter and others.
     group: Mutex<Option<LimitGroup>>,
 }
@@ -72,9 +75,10 @@ impl LimitState {
         }
         let limit = &self.limit;
         let name = limit.limiter_name(key);
-        let mut limiter = match (&limit.policy, limit.concurrency) {
+        let semaphore = limit.semaphore(client, &name)?;
+        let mut limiter = match (&limit.policy, &semaphore) {
             (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
-            (_, Some(options)) => limit.semaphore(client, &name, options)?,
+            (_, Some(semaphore)) => semaphore.clone().into_limiter(),
             _ => client.limiter_with(&name, limit.options)?,
         };
         if let Some(deadline) = limit.deadline {
@@ -86,7 +90,7 @@ impl LimitState {
         }
         // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
         limiter.engine().observer.set_default_label(&limit.name);
-        let handle = Arc::new(KeyHandle { limiter, rate, group: Mutex::default() });
+        let handle = Arc::new(KeyHandle { limiter, rate, semaphore, group: Mutex::default() });
         // Dropped once the lock is released.
         let _replaced = lock(&self.handles).push(key.into(), handle.clone());
         Ok(handle)

@@ -9,11 +9,10 @@ use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
 use crate::error::{Error, Operation};
-use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::semaphore::SemaphoreOptions;
+use crate::semaphore::{Semaphore, SemaphoreOptions};
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
 ///
@@ -318,16 +317,16 @@ impl Limit {
         }
     }
 
-    /// The semaphore of this name. Nothing is sent.
+    /// The semaphore of this name, if it limits how many requests are served at once. Nothing is sent.
     pub(super) fn semaphore(
         &self,
         client: &Client,
         name: &str,
-        options: SemaphoreOptions,
-    ) -> Result<RateLimiter, Error> {
-        let semaphore = client.concurrency_with(name, options)?.into_limiter();
-        semaphore.set_options(&self.options)?;
-        Ok(semaphore)
+    ) -> Result<Option<Semaphore>, Error> {
+        let Some(options) = self.concurrency else { return Ok(None) };
+        let semaphore = client.concurrency_with(name, options)?;
+        semaphore.clone().into_limiter().set_options(&self.options)?;
+        Ok(Some(semaphore))
     }
 
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys

@@ -86,10 +86,8 @@ impl Limits {
                 let detail = format!("the limit {:?}: {detail}", limit.name);
                 Error::invalid(Operation::Limits, detail)
             })?;
-            if let Some(options) = limit.concurrency {
-                // Otherwise the first request would find what is wrong with them.
-                limit.semaphore(client, &limit.name, options)?;
-            }
+            // Otherwise the first request would find what is wrong with its options.
+            limit.semaphore(client, &limit.name)?;
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
                 let detail = format!("two limits named {:?}: each needs its own", limit.name);
                 return Err(Error::invalid(Operation::Limits, detail));

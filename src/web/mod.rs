@@ -2,8 +2,8 @@
 //!
 //! [`Limits`] is a list of [`Limit`]s. Each has a [`Key`], which tells its callers apart, a rate, and a cost
 //! per request. A layer asks them before each request:
-//! [`tower::RateLimitLayer`](crate::layer::RateLimitLayer) or
-//! [`actix_web::RateLimit`](crate::actix::RateLimit).
+//! [`layer::RateLimitLayer`](crate::layer::RateLimitLayer) or
+//! [`actix::RateLimit`](crate::actix::RateLimit).
 //!
 //! # What is answered
 //!

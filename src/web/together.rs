@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::admission::Standing;
-use super::admitted::Unspent;
 use super::decide::LimitRequest;
 use super::handles::KeyHandle;
 use super::limits::Limits;
-use crate::decision::Decision;
+use crate::decision::{Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
 use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
