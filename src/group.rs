@@ -21,7 +21,7 @@ use crate::{Denial, engine};
 /// How often requests that wait while they are asked in turn look whether that is still so.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a request costs at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
+/// The cost of a request at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
 /// group's order.
 ///
 /// ```
@@ -81,7 +81,7 @@ impl Costs {
     }
 }
 
-/// Several limiters of one client, of which each request takes from all or from none: had by
+/// Several limiters of one client: each request takes permits from all of them, or from none. Made by
 /// [`Client::all_of`].
 ///
 /// The server decides about all of them in one call. Each limiter gets one ordinary entry in its log, so Java
@@ -142,8 +142,9 @@ impl Client {
         self.group(limiters.into_iter().cloned().collect(), false)
     }
 
-    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster, or of kinds about which no call
-    /// decides together: each request asks one limiter after the other, a round trip each, and gives back what it was granted if a later one refuses.
+    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster, or of kinds that no call can
+    /// decide about together: each request asks one limiter after the other, a round trip each, and gives back what it
+    /// was granted if a later one refuses.
     ///
     /// Nothing is issued beyond a rate, and nothing is lost: what a client that dies in between has taken expires
     /// with the interval. But others find these permits missing for a moment, and may be denied for
@@ -360,7 +361,7 @@ impl LimitGroup {
     ) -> Option<Result<Decision, Error>> {
         let limit = self.limiter.deadline() / ATTEMPTS_PER_DEADLINE as u32;
         for member in self.members.iter().map(RateLimiter::engine) {
-            // What was granted without the server is written first.
+            // Grants made without the server are written first.
             if let Some((outage, _)) = member.outage()
                 && !matches!(member.may_ask(outage, limit).await, Ok(true))
             {
@@ -393,7 +394,7 @@ impl LimitGroup {
                 granted @ Decision::Granted(_) => held[at] = Some(Unspent::new(Ok(granted))),
                 Decision::Denied(denial) => {
                     let engine = member.engine();
-                    // Who waits without end is not to wait for a server that is away.
+                    // An endless wait must not become a wait for a server that is away.
                     if max_wait == MaxWait::Unbounded
                         && matches!(engine.outage(), Some((_, OnOutage::Deny)))
                         && let Some(cause) = engine.outage_cause()

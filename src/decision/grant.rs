@@ -10,7 +10,7 @@ use futures::future::join_all;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::denial::DecidedBy;
+use super::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
@@ -31,15 +31,15 @@ pub struct Grant {
     deadline: Duration,
 }
 
-/// What a grant holds of each of its limiters.
+/// The permits of each limiter of a grant.
 #[derive(Clone)]
 enum Parts {
     One(Part),
-    /// Those of a group, which has an engine of its own.
+    /// The parts of a group, which has an engine of its own.
     Group(Arc<Engine>, Box<[Part]>),
 }
 
-/// What a grant holds of one limiter.
+/// The permits that a grant holds of one limiter.
 #[derive(Clone)]
 struct Part {
     source: Source,
@@ -48,7 +48,7 @@ struct Part {
     is_settled: bool,
 }
 
-/// Where permits are from.
+/// The source of permits.
 #[derive(Clone)]
 enum Source {
     /// The entry of this call, which has been answered.
@@ -191,7 +191,7 @@ impl Grant {
         Grant::of(Source::Unlimited { engine, rate }, permits, deadline)
     }
 
-    /// What the grant of a semaphore holds; `None` if nobody counts it, because the server is away.
+    /// The hold of a semaphore's grant; `None` if nobody counts it, because the server is away.
     pub(crate) fn into_hold(self) -> Option<Arc<Hold>> {
         self.decided()?.hold.clone()
     }
@@ -236,8 +236,8 @@ impl Grant {
         self.parts().iter().any(|part| matches!(part.source, Source::Unlimited { .. }))
     }
 
-    /// The permits that were taken and have not been given back; of a [`LimitGroup`](crate::LimitGroup)'s grant
-    /// those of the limiter of which it holds fewest.
+    /// The permits that were taken and have not been given back. If it is a [`LimitGroup`](crate::LimitGroup)'s grant:
+    /// those of the limiter of which it holds the fewest.
     pub fn permits(&self) -> u64 {
         self.parts().iter().map(|part| part.held).min().unwrap_or(0)
     }
@@ -250,8 +250,8 @@ impl Grant {
         self.parts().iter().map(Part::left).min().unwrap_or(0)
     }
 
-    /// The rate in force when the permits were granted; of a [`LimitGroup`](crate::LimitGroup)'s grant that of the
-    /// shortest interval; for a leased grant, the one that this client last saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
+    /// The rate in force when the permits were granted; for a [`LimitGroup`](crate::LimitGroup)'s grant, the rate with
+    /// the shortest interval; for a leased grant, the one that this client last saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last rate seen, or else the handle's, or else
     /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
@@ -272,7 +272,7 @@ impl Grant {
         Some(self.decided()?.starts_at?.1)
     }
 
-    /// Who decided the call; of a [`LimitGroup`](crate::LimitGroup)'s grant [`DecidedBy::Outage`] if a policy
+    /// Who decided the call. A [`LimitGroup`](crate::LimitGroup)'s grant has [`DecidedBy::Outage`] if a policy
     /// decided for one of the limiters.
     pub fn decided_by(&self) -> DecidedBy {
         let mut all = self.parts().iter().map(Part::decided_by);
@@ -289,7 +289,7 @@ impl Grant {
         }
     }
 
-    /// Gives back `permits` of this grant (of a [`LimitGroup`](crate::LimitGroup)'s: so many of each limiter), and
+    /// Gives back `permits` of this grant (if it is a [`LimitGroup`](crate::LimitGroup)'s, as many of each limiter), and
     /// returns how many of them came back to the limiter. It is fewer
     /// if the grant has meanwhile expired, if its limiter was reset, or if a
     /// [`release`](crate::RateLimiter::release) took permits from the same log entry. (After a lost answer
@@ -312,8 +312,8 @@ impl Grant {
     /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
     /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be tried
     /// again. If the outcome is unknown, the permits count as given back, and are available again at the
-    /// latest an interval after they were granted. Of a group, the outcome is also unknown if only some limiters got
-    /// theirs back; [`refund_all`](Grant::refund_all) gives back the rest.
+    /// latest an interval after they were granted. The outcome of a group's refund is also unknown if only some limiters
+    /// got theirs back; [`refund_all`](Grant::refund_all) gives back the rest.
     ///
     /// # Cancel safety
     ///
@@ -536,7 +536,7 @@ impl Grant {
     }
 }
 
-/// What became of a call for one limiter of a grant.
+/// The outcome of a call for one limiter of a grant.
 struct Changed<T> {
     /// The limiter's place.
     at: usize,

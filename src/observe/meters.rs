@@ -1,4 +1,4 @@
-//! What the feature `metrics` counts. Metric handles are obtained from the recorder that is installed when a
+//! The observer of the feature `metrics`. Metric handles are obtained from the recorder that is installed when a
 //! client is built. docs/observability.md says what each number means.
 
 use std::collections::HashMap;

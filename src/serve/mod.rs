@@ -1,4 +1,4 @@
-//! What a service on axum needs around its handlers: the layer, and [`serve_at`], which shuts down
+//! The parts of an axum service around its handlers: the layer, and [`serve_at`], which shuts down
 //! gracefully.
 //!
 //! ```no_run

@@ -1,7 +1,6 @@
 //! The decision on one request: first its keys, then its permits, limit by limit.
 
 use std::cell::LazyCell;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,20 +8,18 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::admission::{Admission, Standing};
-use super::admitted::{Admitted, InUse, WasRefused};
+use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
 use super::key::KeyResult;
 use super::limit::is_another;
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
 use super::request::RequestHead;
-use crate::client::Client;
 use crate::decision::{DecidedBy, Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 
-/// What one limit is asked about a request.
+/// A request's question to one limit.
 pub(super) struct LimitRequest<'a> {
     pub(super) slot: &'a LimitState,
     pub(super) key: String,
@@ -182,13 +179,6 @@ impl Limits {
             Ok(Decision::Granted(_)) => answer,
             _ => Unspent::new(take(&handle.limiter, *permits, due).await),
         }
-    }
-}
-
-impl LimitState {
-    /// Tells observers about a problem with requests to this limit.
-    fn tell(&self, client: &Client, text: &'static str, why: fmt::Arguments<'_>) {
-        self.first_times.tell(client, text, &self.limit.name, why);
     }
 }
 

@@ -265,7 +265,7 @@ impl Limit {
         }
     }
 
-    /// What a request costs; zero if this limit does not concern it. `shared`: the cost for limits without
+    /// The cost of a request; zero if this limit does not concern it. `shared`: the cost for limits without
     /// their own.
     pub(super) fn cost_of(&self, request: &RequestHead<'_>, shared: impl FnOnce() -> u64) -> u64 {
         if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
@@ -276,7 +276,7 @@ impl Limit {
         permits.min(u32::MAX.into())
     }
 
-    /// What a request has cost by its response; `None` if that is what was taken.
+    /// The cost of a request by its response; `None` if it is the number of permits taken.
     pub(super) fn settled_cost(&self, response: &ResponseHead<'_>) -> Option<u64> {
         if self.count_if.as_ref().is_some_and(|count| !count(response)) {
             return Some(0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::admission::Standing;
+use super::admitted::Standing;
 use super::decide::LimitRequest;
 use super::handles::KeyHandle;
 use super::limits::Limits;
@@ -74,7 +74,8 @@ impl Limits {
                 for (at, mut observer) in observers.into_iter().enumerate() {
                     match Some(at) == by {
                         true => observer.ended(&answer),
-                        false => observer.discard(),
+                        // There was no decision on this one.
+                        false => std::mem::forget(observer),
                     }
                 }
                 let by = by?;

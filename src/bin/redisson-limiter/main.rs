@@ -31,7 +31,7 @@ use args::{Arguments, Command, Common};
 use exit::{Exit, Failure};
 use out::Out;
 
-/// What a command works with.
+/// The client and the terminal of a command.
 struct Session<'a> {
     client: Client,
     common: &'a Common,
