@@ -60,7 +60,7 @@ impl Limits {
         let by = by.or_else(|| answer.is_err().then_some(0));
         match answer {
             Ok(Decision::Granted(grant)) => {
-                let answers = grant.into_members().into_iter().zip(observers);
+                let answers = grant.into_members().zip(observers);
                 let answers = answers.map(|(grant, mut observer)| {
                     let answer = Ok(Decision::Granted(grant));
                     observer.ended(&answer);
