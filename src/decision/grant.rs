@@ -55,8 +55,6 @@ enum Source {
     Call(Arc<Decided>),
     /// The entry of a lease.
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
-    /// No entry: the server is away, and every call is granted.
-    Unlimited { engine: Arc<Engine>, rate: Rate },
 }
 
 impl Part {
@@ -68,7 +66,6 @@ impl Part {
         match &self.source {
             Source::Call(decided) => decided.left,
             Source::Lease { left, .. } => *left,
-            Source::Unlimited { .. } => 0,
         }
     }
 
@@ -78,15 +75,14 @@ impl Part {
             Source::Lease { engine, .. } => engine
                 .rate()
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
-            Source::Unlimited { rate, .. } => *rate,
         }
     }
 
     fn decided_by(&self) -> DecidedBy {
         match &self.source {
+            Source::Call(decided) if decided.entry.is_uncounted() => DecidedBy::Outage,
             Source::Call(decided) => decided.engine.core.decided_by,
             Source::Lease { .. } => DecidedBy::Lease,
-            Source::Unlimited { .. } => DecidedBy::Outage,
         }
     }
 }
@@ -95,7 +91,7 @@ impl Source {
     fn engine(&self) -> &Arc<Engine> {
         match self {
             Source::Call(decided) => &decided.engine,
-            Source::Lease { engine, .. } | Source::Unlimited { engine, .. } => engine,
+            Source::Lease { engine, .. } => engine,
         }
     }
 
@@ -106,7 +102,6 @@ impl Source {
             Source::Lease { engine, entry, .. } => {
                 engine.leases().refund(&engine, &entry, permits, deadline).await
             }
-            Source::Unlimited { .. } => Ok(0),
         }
     }
 
@@ -120,9 +115,9 @@ impl Source {
                 }
                 (engine, entry)
             }
-            Source::Unlimited { .. } => return Ok(()),
         };
         match actual.checked_sub(held) {
+            _ if entry.is_uncounted() => Ok(()),
             Some(0) => Ok(()),
             Some(missing) => engine.charge(missing, deadline).await,
             None => engine.give_back_within(entry, held - actual, deadline).await,
@@ -182,13 +177,14 @@ impl Grant {
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
     pub(crate) fn unlimited(
-        engine: Arc<Engine>,
+        engine: &Arc<Engine>,
         rate: Option<Rate>,
         permits: u64,
         deadline: Duration,
     ) -> Self {
         let rate = rate.unwrap_or(Rate::HIGHEST);
-        Grant::of(Source::Unlimited { engine, rate }, permits, deadline)
+        let decided = Decided::new(engine, Entry::uncounted(), rate, 0);
+        Grant::of(Source::Call(Arc::new(decided)), permits, deadline)
     }
 
     /// The hold of a semaphore's grant; `None` if nobody counts it, because the server is away.
@@ -233,7 +229,9 @@ impl Grant {
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
     /// counting: nothing is known of what is [left](Self::left).
     pub fn is_unlimited(&self) -> bool {
-        self.parts().iter().any(|part| matches!(part.source, Source::Unlimited { .. }))
+        let is_uncounted =
+            |part: &Part| matches!(&part.source, Source::Call(it) if it.entry.is_uncounted());
+        self.parts().iter().any(is_uncounted)
     }
 
     /// The permits that were taken and have not been given back. If it is a [`LimitGroup`](crate::LimitGroup)'s grant:
@@ -251,7 +249,8 @@ impl Grant {
     }
 
     /// The rate in force when the permits were granted; for a [`LimitGroup`](crate::LimitGroup)'s grant, the rate with
-    /// the shortest interval; for a leased grant, the one that this client last saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
+    /// the shortest interval; for a leased grant, the one that this client last saw. Under
+    /// [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last rate seen, or else the handle's, or else
     /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
@@ -285,7 +284,7 @@ impl Grant {
     pub(crate) fn entry(&self) -> Option<&Entry> {
         match &self.parts()[0].source {
             Source::Call(decided) => Some(&decided.entry),
-            Source::Lease { .. } | Source::Unlimited { .. } => None,
+            Source::Lease { .. } => None,
         }
     }
 

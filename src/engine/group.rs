@@ -114,7 +114,7 @@ impl Flight {
         reply: &AcquireReply,
         audited: bool,
     ) -> Box<[Arc<Decided>]> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
         let mut of_one = reply.clone();
         let entries = members.map(|(at, (member, limit))| {
@@ -140,7 +140,7 @@ impl Flight {
 
     /// Gives back the permits that attempts with unknown outcomes may have been granted at these dates.
     pub(super) fn give_back_all_unconfirmed(&self, dates: &[i64]) {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         if engine.members.is_empty() {
             engine.give_back_unconfirmed(self.id, dates, self.permits());
         }

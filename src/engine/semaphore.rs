@@ -13,8 +13,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
-use super::refund::{BACKGROUND_DEADLINE, within};
-use super::retry::{UntilDeadline, retry};
+use super::refund::BACKGROUND_DEADLINE;
+use super::retry::within;
 use super::runtimes::Runtime;
 use super::{Calls, Core, Engine, Tasks, instant_after};
 use crate::decision::DecidedBy;
@@ -27,7 +27,6 @@ use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
     SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
-    StoreCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -38,6 +37,8 @@ pub(crate) struct Terms {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases are renewed while permits are held.
     pub(crate) renews: bool,
+    /// The time to live of the keys after each acquire and renewal; `None` if nothing is said about it.
+    pub(crate) keep_alive_ms: Option<u64>,
     /// The permits to set if there is no semaphore.
     pub(crate) create: Option<u64>,
 }
@@ -185,7 +186,7 @@ impl Flight {
         groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let terms = semaphore.terms;
         let call = SemaphoreAcquireCall {
             kind: terms.kind,
@@ -194,6 +195,7 @@ impl Flight {
             lane: self.number.clone(),
             is_repeat: !self.is_first_attempt(),
             lease_ms: terms.lease_ms,
+            keep_alive_ms: terms.keep_alive_ms,
             create: terms.create,
             groups: groups.to_vec(),
         };
@@ -214,14 +216,14 @@ impl Flight {
 
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
-        if !self.callers.engine.is_plain_semaphore() {
+        if !self.engine.is_plain_semaphore() {
             drop(self.hold(0, self.permits()));
         }
     }
 
     /// Permits of this call for one of its requests, from this one on.
     pub(super) fn hold(&self, first: u64, permits: u64) -> Arc<Hold> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let ends = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
             Some(ms) => ends_after(self.attempt_began, ms),
             None => Time::MAX,
@@ -234,8 +236,13 @@ impl Flight {
 
 impl Terms {
     /// Those of a semaphore in this process, whose holders live as long as it does.
-    pub(crate) const IN_PROCESS: Terms =
-        Terms { kind: SemaphoreKind::Expirable, lease_ms: None, renews: false, create: None };
+    pub(crate) const IN_PROCESS: Terms = Terms {
+        kind: SemaphoreKind::Expirable,
+        lease_ms: None,
+        renews: false,
+        keep_alive_ms: None,
+        create: None,
+    };
 
     /// What this client knows of a semaphore, in the form in which it knows limiters.
     pub(crate) fn rate(&self, permits: u64) -> Rate {
@@ -513,6 +520,7 @@ impl Engine {
                 at,
                 lease_ms: Some(lease_ms),
                 may_shorten: false,
+                keep_alive_ms: self.semaphore.as_ref().and_then(|it| it.terms.keep_alive_ms),
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);
@@ -544,30 +552,6 @@ impl Engine {
             let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(began, ms));
             held.ends.store(ends, Ordering::Release);
         }
-    }
-
-    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
-    /// carried out.
-    pub(super) async fn call_until<C: StoreCall>(
-        self: &Arc<Self>,
-        operation: Operation,
-        deadline: tokio::time::Instant,
-        fails_fast: bool,
-        call: impl Fn(Option<i64>) -> C + Send + Sync,
-    ) -> Result<(C::Reply, bool), Error> {
-        let mut attempts = UntilDeadline {
-            deadline,
-            limit: self.core.attempt,
-            is_idempotent: true,
-            fails_fast: || fails_fast || self.is_closed(),
-            is_unknown: false,
-            is_certain: false,
-            observer: self.observer.call(operation),
-            call: |limit| self.attempt(call(self.core.told_ms()), limit),
-        };
-        let answer = retry(&mut attempts).await;
-        attempts.observer.ended(&answer);
-        answer.map(|answer| (answer, attempts.is_unknown))
     }
 
     /// Hears of permits that others give back, for as long as somebody waits here.
@@ -614,7 +598,7 @@ impl Engine {
     }
 
     fn has_waiters(&self) -> bool {
-        self.lanes.all().iter().any(|lane| !lane.lock().queue.is_idle())
+        self.lanes().iter().any(|lane| !lane.lock().queue.is_idle())
     }
 }
 
@@ -725,6 +709,7 @@ impl Semaphore {
             lane: Some(lane),
             is_repeat: false,
             lease_ms: None,
+            keep_alive_ms: None,
             create: None,
             groups: Vec::new(),
         }

@@ -324,6 +324,7 @@ impl Limit {
         name: &str,
     ) -> Result<Option<Semaphore>, Error> {
         let Some(options) = self.concurrency else { return Ok(None) };
+        let options = if self.key.is_global { options } else { options.kept_alive() };
         let semaphore = client.concurrency_with(name, options)?;
         semaphore.clone().into_limiter().set_options(&self.options)?;
         Ok(Some(semaphore))
