@@ -11,8 +11,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use futures::future::{BoxFuture, Shared};
-use futures::{FutureExt, TryFutureExt};
 use redis::{Cmd, Pipeline, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
@@ -22,7 +20,8 @@ use crate::store::channels::Heard;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::listen::Listening;
 use crate::store::redis::open::OpenConnection;
-use crate::store::redis::reply::{self, EndOfUse};
+use crate::store::redis::race::{Joint, joint};
+use crate::store::redis::reply;
 use crate::store::redis::topology::Connector;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
@@ -38,24 +37,15 @@ pub(crate) struct Connections {
 /// The connection of one runtime, which is opened again after a failure.
 pub(super) struct Connection {
     connector: Arc<Connector>,
-    state: Mutex<ConnectionState>,
-    /// The time at which a connection was last dropped because its server is a replica.
-    left_replica: Mutex<Option<Instant>>,
+    /// The last attempt to connect, unless its connection is of no more use.
+    last: Mutex<Option<Attempt>>,
     observer: ConnectionObserver,
     listening: Arc<Listening>,
 }
 
-enum ConnectionState {
-    /// There is no connection. Contains the time and the error of the last attempt to connect, if it failed.
-    Closed(Option<(Instant, Error)>),
-    Connecting(Connecting),
-    Open(Arc<OpenConnection>),
-}
-
-/// An attempt to connect, shared by all calls; each awaits it until its own deadline. The outer error says
-/// why the attempt did not finish.
-type Connecting =
-    Shared<BoxFuture<'static, Result<Result<Arc<OpenConnection>, Error>, &'static str>>>;
+/// An attempt to connect, under way or ended, shared by all calls; each awaits it until its own deadline. An error
+/// comes with the time of the failure.
+type Attempt = Joint<Result<Arc<OpenConnection>, (Instant, Error)>>;
 
 impl Connections {
     /// Creates the connections without sending anything.
@@ -85,8 +75,7 @@ impl Connections {
         }
         let connection = Arc::new(Connection {
             connector: self.connector.clone(),
-            state: Mutex::new(ConnectionState::Closed(None)),
-            left_replica: Mutex::new(None),
+            last: Mutex::new(None),
             observer: self.connector.observer(),
             listening: Arc::default(),
         });
@@ -159,11 +148,12 @@ impl Connection {
                 self.forget(&open, "an error");
                 reply::error_of(error, true).with_server(Some(open.server.clone()))
             })?;
-            match values.iter().find_map(reply::end_of_use) {
-                Some(EndOfUse::IsReplica) => self.leave_replica(&open),
+            if values.iter().any(reply::closes) {
                 // The next call would be sent into it, and its outcome unknown.
-                Some(EndOfUse::Closes) => self.forget(&open, "the server closes it"),
-                None => {}
+                self.forget(&open, "the server closes it");
+            } else if values.iter().any(reply::is_of_replica) && open.since.elapsed() >= BACKOFF {
+                // Otherwise, if the server found is still a replica, every call would open another connection.
+                self.forget(&open, "it is a replica");
             }
             Ok(values)
         };
@@ -191,37 +181,31 @@ impl Connection {
         self: &Arc<Self>,
         limit: Duration,
     ) -> Result<Arc<OpenConnection>, Error> {
-        let (connecting, dead) = {
-            let mut state = lock(&self.state);
-            match &*state {
-                ConnectionState::Open(open) if !open.is_closed() => {
-                    return Ok(open.clone());
-                }
-                ConnectionState::Closed(Some((at, error))) if at.elapsed() < BACKOFF => {
+        let (attempt, dead) = {
+            let mut last = lock(&self.last);
+            match last.as_ref().map(|attempt| (attempt, attempt.peek())) {
+                Some((_, Some(Ok(open)))) if !open.is_closed() => return Ok(open.clone()),
+                Some((_, Some(Err((at, error))))) if at.elapsed() < BACKOFF => {
                     return Err(error.clone());
                 }
-                ConnectionState::Connecting(connecting) => (connecting.clone(), None),
-                ConnectionState::Closed(_) | ConnectionState::Open(_) => {
-                    let connecting = self.start_connecting(limit);
-                    let new = ConnectionState::Connecting(connecting.clone());
-                    (connecting, Some(std::mem::replace(&mut *state, new)))
+                Some((under_way, None)) => (under_way.clone(), None),
+                _ => {
+                    let attempt = self.connect(limit);
+                    let before = last.replace(attempt.clone());
+                    (attempt, before)
                 }
             }
         };
-        if let Some(ConnectionState::Open(dead)) = &dead {
+        if let Some(Ok(dead)) = dead.as_ref().and_then(Attempt::peek) {
             self.observer.lost(&dead.server, "closed");
         }
-        connecting.clone().await.unwrap_or_else(|reason| {
-            self.forget_attempt(&connecting);
-            Err(reply::no_stream(io::Error::other(reason)))
-        })
+        attempt.await.map_err(|(_, error)| error)
     }
 
-    /// Starts to connect in a task: otherwise a dropped caller would end the attempt for all others.
-    fn start_connecting(self: &Arc<Self>, limit: Duration) -> Connecting {
+    fn connect(self: &Arc<Self>, limit: Duration) -> Attempt {
         let connector = self.connector.clone();
         let this = Arc::downgrade(self);
-        let task = async move {
+        let work = async move {
             let result = match tokio::time::timeout(limit, connector.open(limit)).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
@@ -233,61 +217,25 @@ impl Connection {
                     Ok(open) => this.observer.opened(&open.server),
                     Err(error) => this.observer.failed(error),
                 }
-                *lock(&this.state) = match &result {
-                    Ok(open) => ConnectionState::Open(open.clone()),
-                    Err(error) => ConnectionState::Closed(Some((Instant::now(), error.clone()))),
-                };
             }
-            result
+            result.map_err(|error| (Instant::now(), error))
         };
-        // The task is spawned by the first poll, which holds no lock.
-        let task = async move { tokio::spawn(task).await };
-        task.map_err(|error| match error.is_panic() {
-            true => "connecting has panicked: the runtime needs its I/O driver (`enable_all`)",
-            // The task was dropped, as the runtime would drop every other task.
-            false => "the runtime is shutting down",
-        })
-        .boxed()
-        .shared()
-    }
-
-    /// Forgets an attempt to connect whose runtime has ended.
-    fn forget_attempt(&self, connecting: &Connecting) {
-        let mut state = lock(&self.state);
-        if matches!(&*state, ConnectionState::Connecting(current) if current.ptr_eq(connecting)) {
-            *state = ConnectionState::Closed(None);
-        }
+        joint(work, |why| Err((Instant::now(), reply::no_stream(why))))
     }
 
     /// Whether the connection is open, or held by a call.
     fn is_in_use(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) > 1
-            || matches!(&*lock(&self.state), ConnectionState::Open(open) if !open.is_closed())
+        let is_open = |last: &Attempt| matches!(last.peek(), Some(Ok(open)) if !open.is_closed());
+        Arc::strong_count(self) > 1 || lock(&self.last).as_ref().is_some_and(is_open)
     }
 
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
-        {
-            // The caller holds the connection, so it is not dropped under the lock.
-            let mut state = lock(&self.state);
-            match &*state {
-                ConnectionState::Open(current) if Arc::ptr_eq(current, open) => {
-                    *state = ConnectionState::Closed(None);
-                }
-                _ => return,
-            }
-        }
-        self.observer.lost(&open.server, why);
-    }
-
-    /// Lets the next call look for the master, but only once in a while: if the server found is still a
-    /// replica, every call would open another connection.
-    fn leave_replica(&self, open: &Arc<OpenConnection>) {
-        let mut left = lock(&self.left_replica);
-        if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
-            *left = Some(Instant::now());
-            drop(left);
-            self.forget(open, "it is a replica");
+        // The caller holds the connection, so it is not dropped under the lock.
+        let is_it =
+            |last: &mut Attempt| matches!(last.peek(), Some(Ok(last)) if Arc::ptr_eq(last, open));
+        if lock(&self.last).take_if(is_it).is_some() {
+            self.observer.lost(&open.server, why);
         }
     }
 }

@@ -118,10 +118,9 @@ impl Nodes {
                 Some(Redirect::Ask(_) | Redirect::Split) => {
                     return self.send_in_open_slot(&call, &target, value).await;
                 }
+                // The error names the node, which callers above do not know.
                 Some(Redirect::Down) => {
-                    // Add the node's name, which callers above do not know.
-                    let down = reply::accepted(value).map_err(|error| self.failed(&target, error));
-                    return Err(down.err().unwrap_or_else(|| unavailable("the cluster is down")));
+                    return reply::accepted(value).map_err(|error| self.failed(&target, error));
                 }
             }
         }
@@ -197,7 +196,7 @@ impl Nodes {
         self.credentials.observers().event(&Event::SlotMoved { node, owner: owned_by });
         let mut state = lock(&self.state);
         if let Some(slot) = call.slot {
-            state.map.moved(slot, Arc::new(owner.clone()));
+            state.map.moved(slot, owner.clone());
         }
         // Other slots may have moved too, or all of them after a failover.
         state.suspects.insert(by.clone());
@@ -246,35 +245,29 @@ impl Nodes {
     /// The nodes to ask for the map, starting with those that are not suspected.
     fn candidates(&self) -> Vec<Address> {
         let state = lock(&self.state);
-        let seeds = self.settings.addresses();
-        let known: HashSet<Address> =
-            state.map.owners().map(|owner| (**owner).clone()).chain(seeds).collect();
-        let (mut last, mut first): (Vec<_>, Vec<_>) =
-            known.into_iter().partition(|node| state.suspects.contains(node));
-        first.shuffle(&mut rt::rng());
-        last.shuffle(&mut rt::rng());
-        first.append(&mut last);
-        first
+        let mut nodes: Vec<Address> = self.nodes_of(&state.map).into_iter().collect();
+        nodes.shuffle(&mut rt::rng());
+        nodes.sort_by_key(|node| state.suspects.contains(node));
+        nodes
+    }
+
+    /// The owners in this map, and the nodes that the user has named.
+    fn nodes_of(&self, map: &SlotMap) -> HashSet<Address> {
+        let owners = map.owners().map(|owner| (**owner).clone());
+        owners.chain(self.settings.addresses()).collect()
     }
 
     /// Takes over the map from a node's answer. Suspects that were added after the node was asked stay.
     fn refreshed(&self, map: SlotMap, suspects_before: &HashSet<Address>) {
-        let mut gone = Vec::new();
-        {
-            let mut state = lock(&self.state);
-            let known: HashSet<Address> = map
-                .owners()
-                .map(|owner| (**owner).clone())
-                .chain(self.settings.addresses())
-                .collect();
-            let lost: Vec<Address> =
-                state.by_address.keys().filter(|node| !known.contains(*node)).cloned().collect();
-            // Dropped after the lock is released.
-            gone.extend(lost.iter().filter_map(|node| state.by_address.remove(node)));
-            state.suspects.retain(|node| !suspects_before.contains(node));
-            state.map = map;
-            state.refreshed = Some(Instant::now());
-        }
+        let known = self.nodes_of(&map);
+        let mut state = lock(&self.state);
+        let gone: Vec<_> = state.by_address.extract_if(|node, _| !known.contains(node)).collect();
+        state.suspects.retain(|node| !suspects_before.contains(node));
+        state.map = map;
+        state.refreshed = Some(Instant::now());
+        drop(state);
+        // Only now, because a connection may run foreign code when it is dropped.
+        drop(gone);
     }
 }
 

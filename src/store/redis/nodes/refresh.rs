@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use redis::{Cmd, cmd};
+use redis::cmd;
 
 use super::map::SlotMap;
 use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, lock};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::race::{HEDGE, first_success};
+use crate::store::redis::race::{HEDGE, Joint, first_success, joint};
 use crate::store::redis::reply::{self, ServerAnswer};
 
 /// The shortest time between two readings.
@@ -21,8 +19,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// A reading under way, which all calls of a runtime share.
-pub(super) type Refresh = Shared<BoxFuture<'static, Result<(), Error>>>;
+/// A reading under way.
+pub(super) type Refresh = Joint<Result<(), Error>>;
 
 impl Nodes {
     /// Reads the map anew, together with all calls that want this; this call waits until `limit`.
@@ -34,7 +32,7 @@ impl Nodes {
             match under_way.get(&runtime) {
                 Some(refresh) if refresh.peek().is_none() => refresh.clone(),
                 _ => {
-                    let refresh = self.clone().start_to_read_map();
+                    let refresh = joint(self.clone().read_map(), |why| Err(reply::no_stream(why)));
                     under_way.insert(runtime, refresh.clone());
                     refresh
                 }
@@ -48,15 +46,6 @@ impl Nodes {
         }
     }
 
-    /// Starts a task, spawned by the first poll: otherwise a dropped caller would end the reading for all
-    /// others, and leave its state behind.
-    fn start_to_read_map(self: Arc<Self>) -> Refresh {
-        let task = async move { tokio::spawn(self.read_map()).await };
-        task.map(|ended| ended.unwrap_or_else(|_| Err(unavailable("the runtime is shutting down"))))
-            .boxed()
-            .shared()
-    }
-
     async fn read_map(self: Arc<Self>) -> Result<(), Error> {
         let suspects = lock(&self.state).suspects.clone();
         let asked = self.candidates().into_iter().map(|node| self.ask(node));
@@ -68,15 +57,11 @@ impl Nodes {
     }
 
     async fn ask(&self, node: Address) -> Result<SlotMap, Error> {
-        let sent = self.connection(&node).send(&cluster_slots(), LIMIT).await;
+        let sent = self.connection(&node).send(cmd("CLUSTER").arg("SLOTS"), LIMIT).await;
         let value = sent.and_then(reply::accepted);
         let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
-        let map = SlotMap::read(ServerAnswer::of(&value), &node);
-        let map = map.ok_or_else(|| unavailable("it has no slots"))?;
-        Ok(map.with_owners(|owner| self.credentials.reachable(owner)))
+        let reachable = |owner| self.credentials.reachable(owner);
+        let map = SlotMap::read(ServerAnswer::of(&value), &node, reachable);
+        map.ok_or_else(|| unavailable("it has no slots"))
     }
-}
-
-fn cluster_slots() -> Cmd {
-    cmd("CLUSTER").arg("SLOTS").take()
 }
