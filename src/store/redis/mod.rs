@@ -154,13 +154,6 @@ impl RedisStore {
         .boxed()
     }
 
-    pub(crate) fn check(&self, keys: &Keys) -> Result<(), Error> {
-        match self.is_cluster() {
-            true => check_one_slot(keys),
-            false => Ok(()),
-        }
-    }
-
     /// The address for calls, without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
         match self {
