@@ -5,24 +5,25 @@
 //! get no answers while that runtime is parked, and lose the connection when it ends.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use redis::aio::AsyncPushSender;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ConnectionObserver;
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::channels::Heard;
+use crate::store::redis::access::Credentials;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::listen::Listening;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::race::{Joint, joint};
 use crate::store::redis::reply;
-use crate::store::redis::topology::Connector;
+use crate::store::redis::topology::Topology;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
 /// would make its own attempt on a server that is away.
@@ -30,15 +31,18 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The connections to the server that takes calls, by runtime.
 pub(crate) struct Connections {
-    connector: Arc<Connector>,
+    topology: Topology,
+    credentials: Arc<Credentials>,
+    address: Arc<str>,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
 
 /// The connection of one runtime, which is opened again after a failure.
-pub(super) struct Connection {
-    connector: Arc<Connector>,
+struct Connection {
     /// The last attempt to connect, unless its connection is of no more use.
     last: Mutex<Option<Attempt>>,
+    /// The time at which a connection was last left because its server is a replica.
+    left_replica: Mutex<Option<Instant>>,
     observer: ConnectionObserver,
     listening: Arc<Listening>,
 }
@@ -49,12 +53,22 @@ type Attempt = Joint<Result<Arc<OpenConnection>, (Instant, Error)>>;
 
 impl Connections {
     /// Creates the connections without sending anything.
-    pub(super) fn new(connector: Connector) -> Self {
-        Connections { connector: Arc::new(connector), by_runtime: Mutex::default() }
+    pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
+        let address = topology.to_string().into();
+        Connections { topology, credentials, address, by_runtime: Mutex::default() }
+    }
+
+    /// Opens a connection that listens.
+    pub(super) async fn open_hearing(
+        &self,
+        pushes: Arc<dyn AsyncPushSender>,
+        limit: Duration,
+    ) -> Result<OpenConnection, Error> {
+        self.topology.open(&Arc::new(self.credentials.hearing(pushes)), limit).await
     }
 
     /// The connection of the current runtime.
-    pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
+    fn of_current_runtime(&self) -> Arc<Connection> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
         let mut by_runtime = lock(&self.by_runtime);
@@ -74,9 +88,9 @@ impl Connections {
             });
         }
         let connection = Arc::new(Connection {
-            connector: self.connector.clone(),
             last: Mutex::new(None),
-            observer: self.connector.observer(),
+            left_replica: Mutex::new(None),
+            observer: ConnectionObserver::new(self.credentials.observers()),
             listening: Arc::default(),
         });
         by_runtime.insert(runtime, connection.clone());
@@ -94,11 +108,9 @@ impl Connections {
 
     /// The address for calls, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
-        self.connector.address()
+        self.address.clone()
     }
-}
 
-impl Connection {
     /// Sends a command and awaits its reply until the deadline. A server's error counts as a reply
     /// ([`Value::ServerError`]).
     pub(super) async fn send(
@@ -136,24 +148,24 @@ impl Connection {
             // The call would be given up as soon as it is handed over, and the connection with it.
             return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
         }
+        let connection = self.of_current_runtime();
         // The connection that the commands were handed to, and the number of its replies until then.
         let mut handed_over: Option<(Arc<OpenConnection>, u64)> = None;
         let attempt = async {
-            let open = self.open_connection(deadline).await?;
+            let open = connection.open(self, deadline).await?;
             handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
-            let mut connection = open.connection.clone();
-            let result = connection.send_packed_commands(commands, 0, commands.len()).await;
+            let mut stream = open.connection.clone();
+            let result = stream.send_packed_commands(commands, 0, commands.len()).await;
             open.replies.fetch_add(1, Ordering::Relaxed);
             let values = result.map_err(|error| {
-                self.forget(&open, "an error");
+                connection.forget(&open, "an error");
                 reply::error_of(error, true).with_server(Some(open.server.clone()))
             })?;
             if values.iter().any(reply::closes) {
                 // The next call would be sent into it, and its outcome unknown.
-                self.forget(&open, "the server closes it");
-            } else if values.iter().any(reply::is_of_replica) && open.since.elapsed() >= BACKOFF {
-                // Otherwise, if the server found is still a replica, every call would open another connection.
-                self.forget(&open, "it is a replica");
+                connection.forget(&open, "the server closes it");
+            } else if values.iter().any(reply::is_of_replica) && connection.may_leave_replica() {
+                connection.forget(&open, "it is a replica");
             }
             Ok(values)
         };
@@ -166,19 +178,22 @@ impl Connection {
         };
         // No reply since then: the connection may be dead, and the next call opens another.
         if open.replies.load(Ordering::Relaxed) == before {
-            self.forget(&open, "no answer");
+            connection.forget(&open, "no answer");
         }
         Err(timeout(Execution::Unknown).with_server(Some(open.server.clone())))
     }
 
     /// Hears what is announced on this channel of the server, until the connection for it is lost.
-    pub(super) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
-        self.listening.listen(&self.connector, channel, heard).await;
+    pub(super) async fn listen(self: &Arc<Self>, channel: &Arc<str>, heard: &Heard) {
+        self.of_current_runtime().listening.listen(self, channel, heard).await;
     }
+}
 
+impl Connection {
     /// The open connection, or a new one. An attempt to connect may take up to `limit`.
-    async fn open_connection(
+    async fn open(
         self: &Arc<Self>,
+        connections: &Arc<Connections>,
         limit: Duration,
     ) -> Result<Arc<OpenConnection>, Error> {
         let (attempt, dead) = {
@@ -190,7 +205,7 @@ impl Connection {
                 }
                 Some((under_way, None)) => (under_way.clone(), None),
                 _ => {
-                    let attempt = self.connect(limit);
+                    let attempt = self.connect(connections.clone(), limit);
                     let before = last.replace(attempt.clone());
                     (attempt, before)
                 }
@@ -202,16 +217,16 @@ impl Connection {
         attempt.await.map_err(|(_, error)| error)
     }
 
-    fn connect(self: &Arc<Self>, limit: Duration) -> Attempt {
-        let connector = self.connector.clone();
+    fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Attempt {
         let this = Arc::downgrade(self);
         let work = async move {
-            let result = match tokio::time::timeout(limit, connector.open(limit)).await {
+            let opened = connections.topology.open(&connections.credentials, limit);
+            let result = match tokio::time::timeout(limit, opened).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
             // Events about it must name the server, which in a cluster is the node.
-            let result = result.map_err(|error| error.with_server(Some(connector.address())));
+            let result = result.map_err(|error| error.with_server(Some(connections.address())));
             if let Some(this) = Weak::upgrade(&this) {
                 match &result {
                     Ok(open) => this.observer.opened(&open.server),
@@ -229,6 +244,17 @@ impl Connection {
         Arc::strong_count(self) > 1 || lock(&self.last).as_ref().is_some_and(is_open)
     }
 
+    /// Whether to look for the master now, which is done once in a while: if the server found is still a replica, every
+    /// call would open another connection.
+    fn may_leave_replica(&self) -> bool {
+        let mut left = lock(&self.left_replica);
+        let may_leave = left.is_none_or(|at| at.elapsed() >= BACKOFF);
+        if may_leave {
+            *left = Some(Instant::now());
+        }
+        may_leave
+    }
+
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
         // The caller holds the connection, so it is not dropped under the lock.
@@ -240,22 +266,16 @@ impl Connection {
     }
 }
 
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("address", &self.address()).finish_non_exhaustive()
-    }
-}
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::store::redis::{Access, Topology};
+    use crate::store::redis::Access;
 
     #[test]
     fn what_ended_runtimes_leave_behind_is_dropped() {
         let topology = Topology::try_from("redis://127.0.0.1:1").unwrap();
         let credentials = Access::default().check(&topology).unwrap();
-        let connections = Connections::new(Connector::new(topology, Arc::new(credentials)));
+        let connections = Connections::new(topology, Arc::new(credentials));
         let in_use = in_a_runtime(async { connections.of_current_runtime() });
         for _ in 0..1000 {
             in_a_runtime(async { drop(connections.of_current_runtime()) });

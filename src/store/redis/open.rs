@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
@@ -33,7 +32,6 @@ pub(super) struct OpenConnection {
     /// The number of replies so far. If a call times out and none has arrived since it was sent, the
     /// connection may be dead; otherwise only its own answer is slow.
     pub(super) replies: AtomicU64,
-    pub(super) since: Instant,
     driver: AbortHandle,
     /// The task that closes the connection when its server is no longer the right one.
     watch: Option<AbortHandle>,
@@ -102,8 +100,8 @@ impl OpenConnection {
             .await
             .map_err(|error| login_failed(error, &login))?;
         let driver = tokio::spawn(driver).abort_handle();
-        let (replies, since) = (AtomicU64::new(0), Instant::now());
-        Ok(OpenConnection { connection, server, replies, since, driver, watch: None })
+        let replies = AtomicU64::new(0);
+        Ok(OpenConnection { connection, server, replies, driver, watch: None })
     }
 
     /// Closes the connection when its server is no longer the master, because it has become a replica or sentinels name

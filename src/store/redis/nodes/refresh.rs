@@ -10,7 +10,7 @@ use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, lock};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::race::{HEDGE, Joint, first_success, joint};
+use crate::store::redis::race::{HEDGE, first_success, joint};
 use crate::store::redis::reply::{self, ServerAnswer};
 
 /// The shortest time between two readings.
@@ -19,26 +19,23 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// A reading under way.
-pub(super) type Refresh = Joint<Result<(), Error>>;
-
 impl Nodes {
     /// Reads the map anew, together with all calls that want this; this call waits until `limit`.
     pub(super) async fn refresh(self: &Arc<Self>, limit: Duration) -> Result<(), Error> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
-        let refresh = {
-            let mut under_way = lock(&self.refreshes);
-            match under_way.get(&runtime) {
-                Some(refresh) if refresh.peek().is_none() => refresh.clone(),
+        let reading = {
+            let readings = &mut lock(&self.state).readings;
+            match readings.get(&runtime) {
+                Some(under_way) if under_way.peek().is_none() => under_way.clone(),
                 _ => {
-                    let refresh = joint(self.clone().read_map(), |why| Err(reply::no_stream(why)));
-                    under_way.insert(runtime, refresh.clone());
-                    refresh
+                    let reading = joint(self.clone().read_map(), |why| Err(reply::no_stream(why)));
+                    readings.insert(runtime, reading.clone());
+                    reading
                 }
             }
         };
-        match tokio::time::timeout(limit, refresh).await {
+        match tokio::time::timeout(limit, reading).await {
             Ok(done) => done,
             Err(elapsed) => {
                 Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted).with_source(elapsed))
@@ -57,7 +54,7 @@ impl Nodes {
     }
 
     async fn ask(&self, node: Address) -> Result<SlotMap, Error> {
-        let sent = self.connection(&node).send(cmd("CLUSTER").arg("SLOTS"), LIMIT).await;
+        let sent = self.connections(&node).send(cmd("CLUSTER").arg("SLOTS"), LIMIT).await;
         let value = sent.and_then(reply::accepted);
         let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
         let reachable = |owner| self.credentials.reachable(owner);
