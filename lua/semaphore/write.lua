@@ -9,7 +9,7 @@ if new ~= v then
   call('INCRBY', KEYS[1], new - (v or 0))
 end
 if record then
-  call('SET', KEYS[4], string.format('%.0f %.0f', number, record), 'PX', '60000')
+  call('SET', KEYS[4], ARGV[4] .. ' ' .. record, 'PX', '60000')
 end
 local freed = max(new or 0, 0) - max(v or 0, 0)
 for i = 1, min(freed, 64) do

@@ -13,8 +13,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
-use super::refund::{BACKGROUND_DEADLINE, within};
-use super::retry::{UntilDeadline, retry};
+use super::refund::BACKGROUND_DEADLINE;
+use super::retry::within;
 use super::runtimes::Runtime;
 use super::{Calls, Core, Engine, Tasks, instant_after};
 use crate::decision::DecidedBy;
@@ -27,7 +27,6 @@ use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
     SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
-    StoreCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -185,7 +184,7 @@ impl Flight {
         groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let terms = semaphore.terms;
         let call = SemaphoreAcquireCall {
             kind: terms.kind,
@@ -214,14 +213,14 @@ impl Flight {
 
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
-        if !self.callers.engine.is_plain_semaphore() {
+        if !self.engine.is_plain_semaphore() {
             drop(self.hold(0, self.permits()));
         }
     }
 
     /// Permits of this call for one of its requests, from this one on.
     pub(super) fn hold(&self, first: u64, permits: u64) -> Arc<Hold> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let ends = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
             Some(ms) => ends_after(self.attempt_began, ms),
             None => Time::MAX,
@@ -546,30 +545,6 @@ impl Engine {
         }
     }
 
-    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
-    /// carried out.
-    pub(super) async fn call_until<C: StoreCall>(
-        self: &Arc<Self>,
-        operation: Operation,
-        deadline: tokio::time::Instant,
-        fails_fast: bool,
-        call: impl Fn(Option<i64>) -> C + Send + Sync,
-    ) -> Result<(C::Reply, bool), Error> {
-        let mut attempts = UntilDeadline {
-            deadline,
-            limit: self.core.attempt,
-            is_idempotent: true,
-            fails_fast: || fails_fast || self.is_closed(),
-            is_unknown: false,
-            is_certain: false,
-            observer: self.observer.call(operation),
-            call: |limit| self.attempt(call(self.core.told_ms()), limit),
-        };
-        let answer = retry(&mut attempts).await;
-        attempts.observer.ended(&answer);
-        answer.map(|answer| (answer, attempts.is_unknown))
-    }
-
     /// Hears of permits that others give back, for as long as somebody waits here.
     pub(super) fn listen(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
@@ -614,7 +589,7 @@ impl Engine {
     }
 
     fn has_waiters(&self) -> bool {
-        self.lanes.all().iter().any(|lane| !lane.lock().queue.is_idle())
+        self.lanes().iter().any(|lane| !lane.lock().queue.is_idle())
     }
 }
 

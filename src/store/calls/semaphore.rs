@@ -99,6 +99,7 @@ pub(crate) struct SemaphoreReply {
 #[derive(Clone, Debug)]
 pub(crate) struct SemaphoreReleaseCall {
     pub(crate) kind: SemaphoreKind,
+    /// The time in epoch ms, by which permits come back late; 0 if none can be.
     pub(crate) at: Option<i64>,
     /// Plain.
     pub(crate) lane: Option<LaneCall>,

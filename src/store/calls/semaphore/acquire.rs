@@ -131,24 +131,21 @@ impl StoreCall for SemaphoreAcquireCall {
     }
 
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
-        let requests: String = self
-            .merged()
-            .map(|groups| {
-                let count = groups.iter().map(|group| group.count).sum::<u64>();
-                let waits = u8::from(groups[0].max_wait_ms > 0);
-                format!("{} {count} {waits};", groups[0].permits)
-            })
-            .collect();
+        let (id, lease) = match self.kind {
+            SemaphoreKind::Plain => (&[][..], String::new()),
+            SemaphoreKind::Expirable => (&self.id.0[..], optional(self.lease_ms)),
+        };
         let lane = self.lane.as_ref();
         let command = semaphore_script(&ACQUIRE, keys, self.at, self.kind, in_cluster, lane)
             .arg(optional(self.create))
             .arg(if self.is_repeat { "1" } else { "" })
-            .arg(requests)
-            .arg(self.wanted());
-        match self.kind {
-            SemaphoreKind::Plain => command,
-            SemaphoreKind::Expirable => command.arg(&self.id.0[..]).arg(optional(self.lease_ms)),
-        }
+            .arg(self.wanted())
+            .arg(id)
+            .arg(lease);
+        self.merged().fold(command, |command, groups| {
+            let count = groups.iter().map(|group| group.count).sum::<u64>();
+            command.arg(groups[0].permits).arg(count).arg(u8::from(groups[0].max_wait_ms > 0))
+        })
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreReply> {

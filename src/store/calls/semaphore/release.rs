@@ -35,7 +35,9 @@ impl StoreCall for SemaphoreReleaseCall {
                 let ends: Vec<Option<i64>> = ends?;
                 state.value = value.map(|value| value + ends.iter().flatten().count() as i64);
                 let returned = |end: Option<i64>| match end {
-                    Some(end) if value.is_some() && (0..=now).contains(&end) => Returned::Late,
+                    Some(end) if value.is_some() && now > 0 && (0..=now).contains(&end) => {
+                        Returned::Late
+                    }
                     Some(_) if value.is_some() => Returned::InTime,
                     _ => Returned::Gone,
                 };
