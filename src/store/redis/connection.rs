@@ -40,7 +40,7 @@ pub(crate) struct Connections {
 /// The connection of one runtime, which is opened again after a failure.
 struct Connection {
     /// The last attempt to connect, unless its connection is of no more use.
-    last: Mutex<Option<Attempt>>,
+    last: Mutex<Option<Opening>>,
     /// The time at which a connection was last left because its server is a replica.
     left_replica: Mutex<Option<Instant>>,
     observer: ConnectionObserver,
@@ -49,7 +49,7 @@ struct Connection {
 
 /// An attempt to connect, under way or ended, shared by all calls; each awaits it until its own deadline. An error
 /// comes with the time of the failure.
-type Attempt = Joint<Result<Arc<OpenConnection>, (Instant, Error)>>;
+type Opening = Joint<Result<Arc<OpenConnection>, (Instant, Error)>>;
 
 impl Connections {
     /// Creates the connections without sending anything.
@@ -211,13 +211,13 @@ impl Connection {
                 }
             }
         };
-        if let Some(Ok(dead)) = dead.as_ref().and_then(Attempt::peek) {
+        if let Some(Ok(dead)) = dead.as_ref().and_then(Opening::peek) {
             self.observer.lost(&dead.server, "closed");
         }
         attempt.await.map_err(|(_, error)| error)
     }
 
-    fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Attempt {
+    fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Opening {
         let this = Arc::downgrade(self);
         let work = async move {
             let opened = connections.topology.open(&connections.credentials, limit);
@@ -240,7 +240,7 @@ impl Connection {
 
     /// Whether the connection is open, or held by a call.
     fn is_in_use(self: &Arc<Self>) -> bool {
-        let is_open = |last: &Attempt| matches!(last.peek(), Some(Ok(open)) if !open.is_closed());
+        let is_open = |last: &Opening| matches!(last.peek(), Some(Ok(open)) if !open.is_closed());
         Arc::strong_count(self) > 1 || lock(&self.last).as_ref().is_some_and(is_open)
     }
 
@@ -259,7 +259,7 @@ impl Connection {
     fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
         // The caller holds the connection, so it is not dropped under the lock.
         let is_it =
-            |last: &mut Attempt| matches!(last.peek(), Some(Ok(last)) if Arc::ptr_eq(last, open));
+            |last: &mut Opening| matches!(last.peek(), Some(Ok(last)) if Arc::ptr_eq(last, open));
         if lock(&self.last).take_if(is_it).is_some() {
             self.observer.lost(&open.server, why);
         }
