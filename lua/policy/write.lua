@@ -63,6 +63,7 @@ end
 -- The limiter as one of those that are decided together.
 local it = {
   limit = limit, requests = requests, is_queue = start, write = write, wait = wait, take = take,
+  gave = gave or 0, notes = (has_changed and 1 or 0) + (at > now and 2 or 0),
   is_replay = is_replay, at = at, total = total, rest = total, given = given, given_f = has_fraction and given_f or 0,
   available = function()
     return free

@@ -87,6 +87,7 @@ impl Flight {
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
+        engine.observer.noted(reply.notes);
         engine.watch_skew(now);
         if is_semaphore && has_waiters {
             engine.listen();
