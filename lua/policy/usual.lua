@@ -26,9 +26,9 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
       must_end = max(must_end, ceil(ends / 1000))
       deadline = is_told and 0 or must_end + MARGIN
     end
-    call('HSET', KEYS[1], 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
+    call('HSET', key, 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
     if must_expire then
-      call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
+      call('PEXPIRE', key, format('%d', must_end + MARGIN - now_ms))
     end
     return starts and record .. pack('<I7', starts) or record
   elseif was_used and permits > free then

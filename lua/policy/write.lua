@@ -34,11 +34,11 @@ local function write(granted, has_denied)
   else
     fields[#fields + 1] = 's'
     fields[#fields + 1] = is_used and pack(layout, deadline, kept, x, y, z) .. tail or pack('<I6I6', deadline, kept)
-    call('HSET', KEYS[1], unpack(fields))
+    call('HSET', key, unpack(fields))
     if must_expire then
-      call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
+      call('PEXPIRE', key, format('%d', must_end + MARGIN - now_ms))
     elseif is_change then
-      call('PERSIST', KEYS[1])
+      call('PERSIST', key)
     end
   end
   if record or not has_record or call('HLEN', lanes_key) <= 32 then
