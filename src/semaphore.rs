@@ -39,6 +39,7 @@ const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 pub struct SemaphoreOptions {
     permits: Option<u64>,
     lease: Lease,
+    keep_alive: Option<Duration>,
     limiter: LimiterOptions,
 }
 
@@ -60,7 +61,12 @@ impl Default for SemaphoreOptions {
 impl SemaphoreOptions {
     /// Leases of 30 seconds, renewed while permits are held; permits that somebody else has set.
     pub fn new() -> Self {
-        SemaphoreOptions { permits: None, lease: DEFAULT_LEASE, limiter: LimiterOptions::new() }
+        SemaphoreOptions {
+            permits: None,
+            lease: DEFAULT_LEASE,
+            keep_alive: None,
+            limiter: LimiterOptions::new(),
+        }
     }
 
     /// Sets so many permits if there is no semaphore yet, or if it has vanished, in the same step as the first
@@ -89,6 +95,26 @@ impl SemaphoreOptions {
     pub fn without_lease(mut self) -> Self {
         self.lease = Lease::Endless;
         self
+    }
+
+    /// Removes the semaphore once nobody has acquired or renewed a permit of it for this long: at least the lease, in
+    /// whole milliseconds. By default, as with Redisson, it stays until it is deleted. For semaphores with
+    /// [`permits`](Self::permits), which the next acquire sets up again; a [limit](crate::web::Limit::concurrency) by
+    /// key has twice the lease, and at least a minute.
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = Some(keep_alive);
+        self
+    }
+
+    /// With a keep-alive, unless it has one or its permits may stay out for ever.
+    pub(crate) fn kept_alive(self) -> Self {
+        let default = match self.lease {
+            Lease::Renewed(lease) | Lease::Fixed(lease) => {
+                Some(lease.saturating_mul(2).max(Duration::from_secs(60)))
+            }
+            Lease::Endless => None,
+        };
+        SemaphoreOptions { keep_alive: self.keep_alive.or(default), ..self }
     }
 
     /// The most calls that may wait at once, in each runtime; see [`LimiterOptions::max_waiters`].
@@ -138,12 +164,22 @@ impl SemaphoreOptions {
                 "a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"
             ));
         }
-        // A holder in this process lives as long as the semaphore.
-        let lease = lease.filter(|_| !(in_process && renews));
+        if let Some(keep_alive) = self.keep_alive
+            && !lease.is_some_and(|lease| keep_alive >= lease && is_whole_ms(keep_alive))
+        {
+            return Err(format!(
+                "a keep-alive of {keep_alive:?}: must be whole milliseconds, and at least the lease, which {}",
+                lease.map_or("does not end".to_owned(), |lease| format!("is {lease:?}"))
+            ));
+        }
+        // A holder in this process lives as long as the semaphore. What it holds keeps the semaphore alive by being
+        // renewed.
+        let lease = lease.filter(|_| !(in_process && renews && self.keep_alive.is_none()));
         Ok(Terms {
             kind,
             lease_ms: lease.map(|lease| lease.as_millis() as u64),
             renews: lease.is_some() && renews,
+            keep_alive_ms: self.keep_alive.map(|time| time.as_millis().min(u64::MAX.into()) as u64),
             create: self.permits,
         })
     }
@@ -545,7 +581,13 @@ impl Semaphore {
         let lease_ms = self.lease_ms(lease)?;
         let id = permits[0];
         let (engine, began) = (self.limiter.engine(), self.limiter.engine().core.now());
-        let call = RenewCall { at: self.told_ms(), lease_ms, may_shorten: true, permits };
+        let call = RenewCall {
+            at: self.told_ms(),
+            lease_ms,
+            may_shorten: true,
+            keep_alive_ms: None,
+            permits,
+        };
         let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);
         if is_out {
             engine.lease_was_changed(id, began, lease_ms);

@@ -2,7 +2,7 @@
 --
 -- State: x counts the permits ever taken, from the time of the first use on; the bucket is full again at y + z / r.
 local initial = 0
-layout, size = '<I6I6I7I7I4', 30
+layout, size, has_excess = '<I6I6I7I7I4', 30, true
 --- parameters
 if #text == 17 or #text == 21 then
   limit, r, q = numbers('<I4I4I7', text, 3)
@@ -13,7 +13,7 @@ end
 if not x then
   x, y, z = now, plus(now, 0, limit - initial)
 elseif y < now then
-  y, z = now, 0
+  y, z, tail = now, 0, ''
 end
 free = limit - worth(now, 0, y, z, limit)
 if free < 0 then
@@ -52,6 +52,6 @@ end
 
 function change(switch)
   local used = limit - free
-  local scaled = switch()
-  y, z = plus(now, 0, min(scaled(used), limit))
+  local _, clamped = switch()
+  y, z = plus(now, 0, clamped(used))
 end

@@ -16,8 +16,9 @@ if not is_valid or limit < 1 or
   failure = {-8, 0, 'c=' .. (stored or wanted)}
 elseif state and not stored then
   failure = {-8, 0, 'c'}
-elseif state and #state == size then
+elseif state and (#state == size or has_excess and #state == size + 4) then
   deadline, kept, x, y, z = numbers(layout, state)
+  tail = has_excess and string.sub(state, size + 1) or tail
 elseif state and #state == 12 then
   deadline, kept = numbers('<I6I6', state)
 elseif state then

@@ -22,7 +22,6 @@ use crate::group::Costs;
 use crate::observe::Event;
 use crate::queue::MemberCosts;
 use crate::rate::Rate;
-use crate::wire::entry::{EntryId, ID_LEN};
 
 /// Permits that were taken.
 ///
@@ -46,15 +45,13 @@ enum GrantEntry {
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
     /// The entries of this call in the limiters of a group, and what the grant still holds of each.
     Group { decided: Arc<Decided>, held: Box<MemberCosts> },
-    /// No entry: the server is away, and every call is granted.
-    Unlimited { engine: Arc<Engine>, rate: Rate },
 }
 
 impl GrantEntry {
     fn engine(&self) -> &Arc<Engine> {
         match self {
             GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => &decided.engine,
-            GrantEntry::Lease { engine, .. } | GrantEntry::Unlimited { engine, .. } => engine,
+            GrantEntry::Lease { engine, .. } => engine,
         }
     }
 }
@@ -84,14 +81,12 @@ impl Grant {
                     decided.entry.clone()
                 }
                 GrantEntry::Lease { entry, .. } => entry,
-                // No entry: see `MemberEntry::is_unlimited`.
-                GrantEntry::Unlimited { .. } => Entry::new(EntryId([0; ID_LEN]), 0, 0),
             };
             MemberEntry { engine, entry, rate, left }
         });
         let members = members.collect();
-        let entry = Entry::new(EntryId([0; ID_LEN]), 0, 0);
-        let decided = Decided { members, ..Decided::new(engine, entry, rate, left) };
+        let decided = Decided::new(engine, Entry::uncounted(), rate, left);
+        let decided = Decided { members, ..decided };
         let entry = GrantEntry::Group { decided: Arc::new(decided), held };
         Grant::of(entry, 0, deadline)
     }
@@ -101,14 +96,9 @@ impl Grant {
     pub(crate) fn into_members(self) -> Vec<Grant> {
         let GrantEntry::Group { decided, held } = self.entry else { return vec![self] };
         let members = decided.members.iter().zip(*held).map(|(member, permits)| {
-            let (engine, rate, permits) = (member.engine.clone(), member.rate, permits.into());
-            if member.is_unlimited() {
-                return Grant::unlimited(engine, Some(rate), permits, self.deadline);
-            }
-            let decided = Decided::new(&engine, member.entry.clone(), rate, member.left);
-            let decided = Arc::new(decided);
-            let entry = GrantEntry::Call(decided);
-            Grant::of(entry, permits, self.deadline)
+            let MemberEntry { engine, entry, rate, left } = member;
+            let decided = Decided::new(engine, entry.clone(), *rate, *left);
+            Grant::of(GrantEntry::Call(Arc::new(decided)), permits.into(), self.deadline)
         });
         members.collect()
     }
@@ -126,13 +116,14 @@ impl Grant {
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
     pub(crate) fn unlimited(
-        engine: Arc<Engine>,
+        engine: &Arc<Engine>,
         rate: Option<Rate>,
         permits: u64,
         deadline: Duration,
     ) -> Self {
         let rate = rate.unwrap_or(Rate::HIGHEST);
-        Grant::of(GrantEntry::Unlimited { engine, rate }, permits, deadline)
+        let decided = Decided::new(engine, Entry::uncounted(), rate, 0);
+        Grant::of(GrantEntry::Call(Arc::new(decided)), permits, deadline)
     }
 
     /// What the grant of a semaphore holds; `None` if nobody counts it, because the server is away.
@@ -152,11 +143,11 @@ impl Grant {
     /// counting: nothing is known of what is [left](Self::left).
     pub fn is_unlimited(&self) -> bool {
         match &self.entry {
-            GrantEntry::Unlimited { .. } => true,
+            GrantEntry::Call(decided) => decided.entry.is_uncounted(),
             GrantEntry::Group { decided, .. } => {
-                decided.members.iter().any(MemberEntry::is_unlimited)
+                decided.members.iter().any(|member| member.entry.is_uncounted())
             }
-            GrantEntry::Call(_) | GrantEntry::Lease { .. } => false,
+            GrantEntry::Lease { .. } => false,
         }
     }
 
@@ -183,7 +174,6 @@ impl Grant {
                 decided.members.iter().map(|member| member.left).min().unwrap_or(0)
             }
             GrantEntry::Lease { left, .. } => *left,
-            GrantEntry::Unlimited { .. } => 0,
         }
     }
 
@@ -197,7 +187,6 @@ impl Grant {
             GrantEntry::Lease { engine, .. } => engine
                 .rate()
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
-            GrantEntry::Unlimited { rate, .. } => *rate,
         }
     }
 
@@ -219,19 +208,16 @@ impl Grant {
     /// Who decided the call; of a [`LimitGroup`](crate::LimitGroup)'s grant [`DecidedBy::Outage`] if a policy
     /// decided for one of the limiters.
     pub fn decided_by(&self) -> DecidedBy {
+        let by_policy = |member: &MemberEntry| member.engine.core.decided_by == DecidedBy::Outage;
         match &self.entry {
-            GrantEntry::Call(decided) => decided.engine.core.decided_by,
-            GrantEntry::Group { decided, .. } => {
-                let by_policy = |member: &MemberEntry| {
-                    member.is_unlimited() || member.engine.core.decided_by == DecidedBy::Outage
-                };
-                match decided.members.iter().any(by_policy) {
-                    true => DecidedBy::Outage,
-                    false => decided.engine.core.decided_by,
-                }
-            }
             GrantEntry::Lease { .. } => DecidedBy::Lease,
-            GrantEntry::Unlimited { .. } => DecidedBy::Outage,
+            _ if self.is_unlimited() => DecidedBy::Outage,
+            GrantEntry::Group { decided, .. } if decided.members.iter().any(by_policy) => {
+                DecidedBy::Outage
+            }
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => {
+                decided.engine.core.decided_by
+            }
         }
     }
 
@@ -241,7 +227,7 @@ impl Grant {
         match &self.entry {
             GrantEntry::Call(decided) => Some(&decided.entry),
             GrantEntry::Group { decided, .. } => Some(&decided.members[0].entry),
-            GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
+            GrantEntry::Lease { .. } => None,
         }
     }
 
@@ -299,7 +285,7 @@ impl Grant {
             GrantEntry::Lease { engine, entry, .. } => {
                 engine.leases().refund(engine, entry, permits, self.deadline).await
             }
-            GrantEntry::Group { .. } | GrantEntry::Unlimited { .. } => Ok(0),
+            GrantEntry::Group { .. } => Ok(0),
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {
@@ -366,7 +352,7 @@ impl Grant {
                 .change_members(unused, |at, it| {
                     let (engine, entry) = (it.engine.clone(), it.entry.clone());
                     let difference = (held[at].into(), actual[at].into());
-                    let is_settled = it.is_unlimited() || before & 1 << at != 0;
+                    let is_settled = entry.is_uncounted() || before & 1 << at != 0;
                     let settle =
                         async move { settle_entry(&engine, &entry, difference, deadline).await };
                     (!is_settled).then_some(settle)
@@ -379,7 +365,7 @@ impl Grant {
             let unused = held.saturating_sub(actual);
             self.permits -= unused;
             let answer = match &self.entry {
-                GrantEntry::Unlimited { .. } | GrantEntry::Group { .. } => Ok(()),
+                GrantEntry::Group { .. } => Ok(()),
                 GrantEntry::Lease { engine, entry, .. }
                     if unused > 0 && engine.leases().put_back(entry, unused) =>
                 {
@@ -429,13 +415,8 @@ impl Grant {
         let (credited, undone, failed) = self
             .change_members(back, |at, it| {
                 let (engine, entry) = (it.engine.clone(), it.entry.clone());
-                let (permits, is_unlimited) = (u64::from(back[at]), it.is_unlimited());
-                let refund = async move {
-                    match is_unlimited {
-                        true => Ok(0),
-                        false => engine.refund(&entry, permits, deadline).await,
-                    }
-                };
+                let permits = u64::from(back[at]);
+                let refund = async move { engine.refund(&entry, permits, deadline).await };
                 (permits > 0).then_some(refund)
             })
             .await;
@@ -572,6 +553,7 @@ async fn settle_entry(
     deadline: Duration,
 ) -> Result<(), Error> {
     match actual.checked_sub(held) {
+        _ if entry.is_uncounted() => Ok(()),
         Some(0) => Ok(()),
         Some(missing) => engine.charge(missing, deadline).await,
         None => engine.give_back_within(entry, held - actual, deadline).await,

@@ -39,13 +39,6 @@ pub(crate) struct MemberEntry {
     pub(crate) left: u64,
 }
 
-impl MemberEntry {
-    /// Whether a policy granted the permits without counting them, so that there is no entry.
-    pub(crate) fn is_unlimited(&self) -> bool {
-        self.entry.granted == 0
-    }
-}
-
 impl Engine {
     /// The engine of a group.
     pub(crate) fn of_group(members: Vec<GroupMember>, core: Arc<Core>) -> Arc<Engine> {
@@ -125,7 +118,7 @@ fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> 
 impl Flight {
     /// Passes each limiter of a group its part of the reply, and returns the entries that were granted.
     pub(super) fn settle_members(&self, reply: &AcquireReply, audited: bool) -> Box<[MemberEntry]> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
         let mut of_one = reply.clone();
         let entries = members.map(|(at, (member, limit))| {
@@ -152,7 +145,7 @@ impl Flight {
 
     /// Gives back the permits that attempts with unknown outcomes may have been granted at these dates.
     pub(super) fn give_back_all_unconfirmed(&self, dates: &[i64]) {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         if engine.members.is_empty() {
             engine.give_back_unconfirmed(self.id, dates, self.permits());
         }

@@ -43,6 +43,18 @@ pub(crate) struct State {
     pub(crate) z: u64,
     /// Only a rolling window has these, and no `z`.
     pub(crate) older: Vec<u64>,
+    /// Of a policy with [`Rules::has_excess`]: how many permits were used beyond the limit when this was lowered, so
+    /// that they count again if it is raised.
+    pub(crate) excess: u64,
+}
+
+impl State {
+    /// The permits used, up to the limit. Those beyond it are kept apart.
+    pub(super) fn clamped(&mut self, used: u64, limit: u64, scaled: &dyn Fn(u64) -> u64) -> u64 {
+        let used = scaled(used + self.excess);
+        self.excess = used.saturating_sub(limit);
+        used.min(limit)
+    }
 }
 
 /// The rules of one policy, as functions of a small state. Times are in microseconds.
@@ -63,6 +75,11 @@ pub(crate) trait Rules {
         0
     }
 
+    /// Whether the state may have an excess.
+    fn has_excess(&self) -> bool {
+        false
+    }
+
     /// Itself, if each grant delays the next one, however few permits it has.
     fn as_queue(&self) -> Option<&Queue> {
         None
@@ -73,6 +90,11 @@ pub(crate) trait Rules {
 
     /// The whole permits that a request would get now.
     fn available(&self, state: &State, now: i64) -> u64;
+
+    /// The permits that count as used now: more than the limit, if it was lowered.
+    fn used(&self, state: &State, now: i64) -> u64 {
+        self.limit() - self.available(state, now)
+    }
 
     /// Takes permits that are available.
     fn take(&self, state: &mut State, now: i64, permits: u64);
@@ -294,7 +316,7 @@ impl Limiter {
     fn give_back(&mut self, mark: Mark, permits: u64) -> u64 {
         let mut state = std::mem::take(&mut self.state);
         let credit = self.rules().give(&mut state, self.now, mark, permits);
-        self.state = state;
+        self.state = self.rules().roll(Some(state), self.now);
         credit
     }
 
@@ -375,10 +397,11 @@ impl Limiter {
         fields.insert("c".into(), self.policy.text());
         let mut sized = vec![(self.deadline_ms, MS), (self.kept_ms, MS)];
         if self.was_used {
-            let State { x, y, z, ref older } = self.state;
+            let State { x, y, z, ref older, excess } = self.state;
             let last = if older.is_empty() { &[z][..] } else { older };
             let numbers = [x as u64, y].into_iter().chain(last.iter().copied());
             sized.extend(numbers.zip(self.rules().sizes()));
+            sized.extend((excess > 0).then_some((excess, PERMITS)));
         }
         fields.insert("s".into(), packed(&sized));
         if must_expire {
@@ -395,13 +418,16 @@ pub(crate) fn stored(text: &str, rules: &dyn Rules) -> Option<(u64, u64, Option<
     if let Some([deadline_ms, kept_ms]) = unpacked(text, [MS, MS]).as_deref() {
         return Some((*deadline_ms, *kept_ms, None));
     }
-    let numbers = unpacked(text, [MS, MS].into_iter().chain(rules.sizes()))?;
+    let sizes = || [MS, MS].into_iter().chain(rules.sizes());
+    let with_excess = || unpacked(text, sizes().chain(rules.has_excess().then_some(PERMITS)));
+    let numbers = unpacked(text, sizes()).or_else(with_excess)?;
     let [deadline_ms, kept_ms, x, y, ref last @ ..] = numbers[..] else { return None };
-    let (z, older) = match rules.older() {
-        0 => (last.first().copied().unwrap_or(0), Vec::new()),
-        _ => (0, last.to_vec()),
+    let at = |place: usize| last.get(place).copied().unwrap_or(0);
+    let (z, excess, older) = match rules.older() {
+        0 => (at(0), at(1), Vec::new()),
+        _ => (0, 0, last.to_vec()),
     };
-    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older })))
+    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older, excess })))
 }
 
 fn lane_field(lane: &LaneCall) -> String {

@@ -39,7 +39,7 @@ impl Rolling {
     fn state(&self, x: i64, counts: impl IntoIterator<Item = u64>) -> State {
         let mut counts: Vec<u64> = counts.into_iter().collect();
         counts.resize(self.live() as usize, 0);
-        State { x, y: counts.iter().sum(), z: 0, older: counts.split_off(1) }
+        State { x, y: counts.iter().sum(), older: counts.split_off(1), ..State::default() }
     }
 }
 

@@ -325,6 +325,7 @@ impl Limit {
         name: &str,
         options: SemaphoreOptions,
     ) -> Result<RateLimiter, Error> {
+        let options = if self.key.is_global { options } else { options.kept_alive() };
         let semaphore = client.concurrency_with(name, options)?.into_limiter();
         semaphore.set_options(&self.options)?;
         Ok(semaphore)

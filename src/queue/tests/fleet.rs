@@ -443,7 +443,7 @@ impl Fleet {
         let (outcomes, holders) = (reply.outcomes, reply.holders);
         let settled = queue.replied(self.now, dated, rate, outcomes, left, holders);
         self.clients[client].granted += settled.granted;
-        for _ in settled.decided {
+        for _ in settled.decided.iter().filter(|(caller, ..)| caller.is_some()) {
             self.served(client);
         }
         self.step(client);
