@@ -78,6 +78,7 @@ impl Flight {
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
+        engine.observer.noted(reply.notes);
         engine.watch_skew(now);
         let is_semaphore = engine.semaphore.is_some();
         if is_semaphore && has_waiters {
