@@ -267,7 +267,7 @@ impl Engine {
 
     /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody
     /// waits for it: a lane whose call has an answer is used again, and another call takes another lane.
-    async fn call_numbered<C: StoreCall>(
+    pub(super) async fn call_numbered<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: Instant,

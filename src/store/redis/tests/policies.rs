@@ -154,7 +154,7 @@ fn numbers_of(policy: &Policy, hash: &Hash) -> Hash {
     let rules = policy.rules().unwrap();
     let text = hash.get("s").expect("there is a state");
     let (.., state) = frame::stored(text, rules).expect("it is readable");
-    let Some(State { x, y, z, older }) = state else { return Hash::new() };
+    let Some(State { x, y, z, older, .. }) = state else { return Hash::new() };
     let names = match policy.0 {
         Kind::Bucket(_) | Kind::Rgcra(_) => ["u", "t", "f"],
         Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => ["e", "n", ""],

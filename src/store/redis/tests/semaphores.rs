@@ -150,6 +150,7 @@ fn acquire(kind: SemaphoreKind, number: u64, groups: Vec<RequestGroup>) -> Semap
         lane: (kind == Plain).then(|| lane("aaaaaaaa0", number)),
         is_repeat: false,
         lease_ms: Some(30_000),
+        keep_alive_ms: None,
         create: None,
         groups,
     }
