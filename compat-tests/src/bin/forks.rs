@@ -66,9 +66,10 @@ fn main() -> ExitCode {
         // A permit of a semaphore is held before: each process drops its copy, and prints what is free then.
         "held" => {
             let client = Client::builder().connect_lazy(url.as_str()).expect("a client");
-            for semaphore in [client.concurrency("leased"), client.semaphore("plain")] {
+            for semaphore in [client.semaphore("plain"), client.concurrency("leased")] {
                 let semaphore = semaphore.expect("a name");
-                let permit = block_on(semaphore.acquire(1)).expect("a permit");
+                // In a runtime: the client's own thread, which no child has, is not there yet.
+                let permit = in_new_runtime(|| semaphore.acquire(1)).expect("a permit");
                 let permit = Mutex::new(Some(permit));
                 fork_and(|| {
                     drop(permit.lock().expect("no panic").take());
