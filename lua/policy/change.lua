@@ -1,6 +1,7 @@
 -- Looks for the call, gives back what the lane has abandoned, and puts the call's parameters in force.
 local is_change = action == 'keep' or action == 'scale' or action == 'reset'
-local has_changed, gave, is_replay = false, false, false
+-- What came back of what was abandoned; nil if nothing was.
+local has_changed, is_replay, gave = false, false, nil
 if record then
   abandon, max_age = tonumber(abandon), tonumber(max_age)
   is_replay = last == number and not (max_age and now - at > max_age)
@@ -9,8 +10,7 @@ if record then
   elseif is_replay and action == 'give' then
     return {0, total}
   elseif not is_replay and total > 0 and (last == number or abandon and last >= abandon) then
-    give(given, given_f, total)
-    gave = true
+    gave = give(given, given_f, total)
     roll()
   end
 end
@@ -32,7 +32,12 @@ if not is_replay and (action == 'reset' or stored and stored ~= wanted) then
     if not is_valid then
       failure = failure or {-8, 0, 'c=' .. wanted}
     end
-    return scaled
+    -- Those beyond the limit are kept apart, so that they count again if it is raised.
+    return scaled, function(used)
+      used = scaled(used + (tail == '' and 0 or numbers('<I4', tail)))
+      tail = used > limit and pack('<I4', used - limit) or ''
+      return min(used, limit)
+    end
   end
   has_changed = true
   if was_used and action ~= 'reset' and is_stored ~= 'config' then

@@ -15,8 +15,9 @@
 --        abandon    the lowest number of a call in this lane whose grant nobody uses, as text
 --        max_age    the age in microseconds beyond which an earlier grant of this call is not used, as text
 -- reply  take   the new record of the lane: all is granted; or {0, now, limits, outcomes …}: limits having for each
---               limiter {available, mark, its fraction, time of the decision, 0 or 1 + what it granted before}; an
---               outcome being count, kind, wait in microseconds
+--               limiter {available, mark, its fraction, time of the decision, 0 or 1 + what it granted before, what
+--               came back of what the lane had abandoned, 1 if the parameters are others now + 2 if the lane's last
+--               grant is later than now}; an outcome being count, kind, wait in microseconds
 --               kinds: 0 granted, 1 refused, 2 refused with a wait of at least so much, 3 waiting, 4 waiting at
 --               least so much, 5 more than the limit, and 10 more for each limiter before the one with the longest
 --               wait; 8 granted from a time on: 1, 8, time, mark, its fraction
@@ -30,8 +31,10 @@ local wanted, lane, requests, bounds, action, is_stored, abandon, max_age = unpa
 -- How long records are kept at least, in ms; how much longer than necessary a key lives, so that few calls prolong it.
 local HORIZON, MARGIN = 60000, 10000
 -- The state: x is the mark of the last grant, nil without a state; with `has_fraction`, y is the mark's fraction. In
--- the field s the time comes first at which the key ends, then how long it is kept, both in ms; `tail` comes last.
+-- the field s the time comes first at which the key ends, then how long it is kept, both in ms; `tail` comes last: for a
+-- policy with `has_excess` '', or in 4 bytes how many permits were used beyond the limit when this was lowered.
 local x, y, z, has_fraction, state, layout, size, tail = nil, nil, 0, false, nil, '<I6I6I7I7I7', 33, ''
+local has_excess = false
 -- Of the parameters: whether they are valid, the most permits at once, a queue's longest delay.
 local is_valid, limit, max_delay = false, 0, 0
 -- The permits that are available; the start of a queue's next grant; the time from which on the state says nothing.

@@ -62,7 +62,6 @@ use lane::Lane;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
-use policy::Calls;
 pub(crate) use policy::Followed;
 use retry::UntilDeadline;
 use runtimes::Runtimes;

@@ -185,6 +185,7 @@ pub(super) fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
     let left = reply.left.min(MAX_EXACT) as i64;
     AcquireReply {
         mark: Some((reply.mark, reply.now)),
+        notes: reply.notes,
         ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
     }
 }
@@ -255,7 +256,9 @@ impl Engine {
         let deadline = instant_after(BACKGROUND_DEADLINE);
         if let Some(policy) = &self.policy {
             let call = |lane| self.policy_call(policy, lane, Vec::new());
-            self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
+            let reply =
+                self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
+            self.observer.noted(reply.notes);
         } else if let Some(semaphore) = &self.semaphore {
             let call = |lane| semaphore.call_without_requests(self.core.told_ms(), lane);
             self.attempt_numbered(Operation::Release, deadline, false, number, call).await?;
@@ -265,7 +268,7 @@ impl Engine {
 
     /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody
     /// waits for it: a lane whose call has an answer is used again, and another call takes another lane.
-    async fn call_numbered<C: StoreCall>(
+    pub(super) async fn call_numbered<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: Instant,

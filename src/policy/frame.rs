@@ -43,6 +43,18 @@ pub(crate) struct State {
     pub(crate) z: u64,
     /// Only a rolling window has these, and no `z`.
     pub(crate) older: Vec<u64>,
+    /// Of a policy with [`Rules::has_excess`]: how many permits were used beyond the limit when this was lowered, so
+    /// that they count again if it is raised.
+    pub(crate) excess: u64,
+}
+
+impl State {
+    /// The permits used, up to the limit. Those beyond it are kept apart.
+    pub(super) fn clamped(&mut self, used: u64, limit: u64, scaled: &dyn Fn(u64) -> u64) -> u64 {
+        let used = scaled(used + self.excess);
+        self.excess = used.saturating_sub(limit);
+        used.min(limit)
+    }
 }
 
 /// The rules of one policy, as functions of a small state. Times are in microseconds.
@@ -53,9 +65,19 @@ pub(crate) trait Rules {
     /// The time in which the limit comes back, in microseconds.
     fn window(&self) -> u64;
 
+    /// The sizes of a state's numbers in bytes: `x`, `y`, and `z` or those of `older`.
+    fn sizes(&self) -> Vec<usize> {
+        vec![WIDE; 3]
+    }
+
     /// The number of [`State::older`].
     fn older(&self) -> usize {
         0
+    }
+
+    /// Whether the state may have an excess.
+    fn has_excess(&self) -> bool {
+        false
     }
 
     /// Itself, if each grant delays the next one, however few permits it has.
@@ -68,6 +90,11 @@ pub(crate) trait Rules {
 
     /// The whole permits that a request would get now.
     fn available(&self, state: &State, now: i64) -> u64;
+
+    /// The permits that count as used now: more than the limit, if it was lowered.
+    fn used(&self, state: &State, now: i64) -> u64 {
+        self.limit() - self.available(state, now)
+    }
 
     /// Takes permits that are available.
     fn take(&self, state: &mut State, now: i64, permits: u64);
@@ -127,6 +154,19 @@ impl Record {
     }
 }
 
+/// What a call found besides its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// It was decided before: the answer is that of then.
+    pub(crate) is_replay: bool,
+    /// The permits that came back of what the lane had abandoned.
+    pub(crate) given_back: u64,
+    /// The call's parameters have replaced others.
+    pub(crate) has_changed: bool,
+    /// The clock was behind the time of the lane's last grant.
+    pub(crate) went_back: bool,
+}
+
 /// A limiter as a call finds it.
 pub(crate) struct Limiter {
     /// With the parameters in force.
@@ -138,7 +178,6 @@ pub(crate) struct Limiter {
     is_told: bool,
     /// Whether there was a state.
     was_used: bool,
-    has_changed: bool,
     /// The time at which the key ends, as far as it is known.
     deadline_ms: u64,
     /// How long it is kept if it is unused; 0 for ever.
@@ -148,6 +187,7 @@ pub(crate) struct Limiter {
     pub(crate) replay: Option<Record>,
     /// What the lane has abandoned was given back.
     gave: bool,
+    pub(crate) notes: Notes,
 }
 
 impl Limiter {
@@ -193,12 +233,12 @@ impl Limiter {
             now,
             is_told: at.is_some(),
             was_used,
-            has_changed: false,
             deadline_ms,
             kept_ms,
             lane: lane.cloned(),
             replay: None,
             gave: false,
+            notes: Notes::default(),
         };
         if let (Some(lane), Some(record)) = (lane, record) {
             limiter.find_call(lane, record)?;
@@ -212,16 +252,18 @@ impl Limiter {
 
     /// Looks for the call, and gives back what its lane has abandoned.
     fn find_call(&mut self, lane: &LaneCall, record: Record) -> Result<(), Error> {
+        self.notes.went_back = record.at > self.now;
         let is_same = record.number == lane.number;
         let age = (self.now - record.at).max(0) as u64;
         if record.number > lane.number {
             return Err(refusal::stale());
         } else if is_same && lane.max_age_us.is_none_or(|most| age <= most) {
+            self.notes.is_replay = true;
             self.replay = Some(record);
         } else if record.total > 0
             && (is_same || lane.abandon.is_some_and(|first| record.number >= first))
         {
-            self.give_back(record.mark, record.total);
+            self.notes.given_back = self.give_back(record.mark, record.total);
             self.gave = true;
         }
         Ok(())
@@ -230,7 +272,7 @@ impl Limiter {
     /// Puts other parameters in force.
     fn change(&mut self, wanted: &Policy, rule: ChangeRule) {
         let old = std::mem::replace(&mut self.policy, wanted.clone());
-        self.has_changed = true;
+        self.notes.has_changed = true;
         self.was_used &= rule != ChangeRule::Reset;
         let (Some(before), Some(after)) = (old.rules(), wanted.rules()) else { return };
         if self.was_used {
@@ -274,7 +316,7 @@ impl Limiter {
     fn give_back(&mut self, mark: Mark, permits: u64) -> u64 {
         let mut state = std::mem::take(&mut self.state);
         let credit = self.rules().give(&mut state, self.now, mark, permits);
-        self.state = state;
+        self.state = self.rules().roll(Some(state), self.now);
         credit
     }
 
@@ -292,7 +334,7 @@ impl Limiter {
         let begins = !self.was_used && share.is_short;
         self.was_used |= granted > 0 || begins;
         let is_recorded = granted > 0 || self.gave || is_empty;
-        match is_recorded || begins || self.has_changed {
+        match is_recorded || begins || self.notes.has_changed {
             true => self.write(space, keys, is_recorded.then_some(granted), false),
             false => Ok(()),
         }
@@ -310,7 +352,7 @@ impl Limiter {
         }
         let credit = self.give_back(mark, permits);
         let is_recorded = credit > 0 || self.gave;
-        if is_recorded || self.has_changed {
+        if is_recorded || self.notes.has_changed {
             self.write(space, keys, is_recorded.then_some(credit), false)?;
         }
         Ok(credit)
@@ -353,15 +395,14 @@ impl Limiter {
             }
         }
         fields.insert("c".into(), self.policy.text());
-        let mut numbers = vec![self.deadline_ms, self.kept_ms];
+        let mut sized = vec![(self.deadline_ms, MS), (self.kept_ms, MS)];
         if self.was_used {
-            numbers.extend([self.state.x as u64, self.state.y]);
-            match self.state.older.is_empty() {
-                true => numbers.push(self.state.z),
-                false => numbers.extend(&self.state.older),
-            }
+            let State { x, y, z, ref older, excess } = self.state;
+            let last = if older.is_empty() { &[z][..] } else { older };
+            let numbers = [x as u64, y].into_iter().chain(last.iter().copied());
+            sized.extend(numbers.zip(self.rules().sizes()));
+            sized.extend((excess > 0).then_some((excess, PERMITS)));
         }
-        let sized: Vec<_> = numbers.into_iter().zip(sizes(self.state.older.len())).collect();
         fields.insert("s".into(), packed(&sized));
         if must_expire {
             space.expire_in(&keys.hash, (must_end + MARGIN_MS - now_ms) as i64);
@@ -372,24 +413,21 @@ impl Limiter {
     }
 }
 
-/// The sizes of deadline, keep-alive and state.
-fn sizes(older: usize) -> Vec<usize> {
-    match older {
-        0 => vec![MS, MS, WIDE, WIDE, WIDE],
-        n => [MS, MS, WIDE, 5].into_iter().chain(std::iter::repeat_n(PERMITS, n)).collect(),
-    }
-}
-
 /// The deadline in ms, how long the limiter is kept, and the state if there is one.
 pub(crate) fn stored(text: &str, rules: &dyn Rules) -> Option<(u64, u64, Option<State>)> {
     if let Some([deadline_ms, kept_ms]) = unpacked(text, [MS, MS]).as_deref() {
         return Some((*deadline_ms, *kept_ms, None));
     }
-    let mut numbers = unpacked(text, sizes(rules.older()))?;
-    let mut older = numbers.split_off(4);
-    let z = if rules.older() == 0 { older.remove(0) } else { 0 };
-    let [deadline_ms, kept_ms, x, y] = numbers[..] else { return None };
-    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older })))
+    let sizes = || [MS, MS].into_iter().chain(rules.sizes());
+    let with_excess = || unpacked(text, sizes().chain(rules.has_excess().then_some(PERMITS)));
+    let numbers = unpacked(text, sizes()).or_else(with_excess)?;
+    let [deadline_ms, kept_ms, x, y, ref last @ ..] = numbers[..] else { return None };
+    let at = |place: usize| last.get(place).copied().unwrap_or(0);
+    let (z, excess, older) = match rules.older() {
+        0 => (at(0), at(1), Vec::new()),
+        _ => (0, 0, last.to_vec()),
+    };
+    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older, excess })))
 }
 
 fn lane_field(lane: &LaneCall) -> String {
