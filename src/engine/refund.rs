@@ -66,12 +66,12 @@ struct RefundState {
     left: Option<u64>,
     /// The calls of each runtime. Other runtimes may be parked forever, so their calls are neither joined
     /// nor waited for.
-    by_runtime: HashMap<RuntimeId, Calls>,
+    by_runtime: HashMap<RuntimeId, RuntimeRefunds>,
 }
 
-/// The calls of one runtime.
+/// The refunds of one entry in one runtime.
 #[derive(Debug, Default)]
-struct Calls {
+struct RuntimeRefunds {
     /// The call that the next refund joins; it has not been sent yet.
     open: Option<Open>,
     /// The most recently prepared call.
