@@ -6,30 +6,18 @@
 #[cfg(not(all(test, shuttle)))]
 mod real {
     use std::pin::{Pin, pin};
-    use std::sync::PoisonError;
     pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
     use std::task::{Context, Poll};
 
     use rand::RngExt;
     pub(crate) use tokio::runtime::{Handle, Id as RuntimeId};
+    pub(crate) use tokio::task::yield_now;
     use tokio::time::Instant;
+    pub(crate) use tokio::time::sleep_until;
 
     /// The runtime in whose context this is called.
     pub(crate) fn current() -> Option<Handle> {
         Handle::try_current().ok()
-    }
-
-    /// The identity of the runtime in whose context this is called.
-    pub(crate) fn current_id() -> Option<RuntimeId> {
-        current().map(|handle| handle.id())
-    }
-
-    pub(crate) fn id(handle: &Handle) -> RuntimeId {
-        handle.id()
-    }
-
-    pub(crate) fn spawn_on(handle: &Handle, task: impl Future<Output = ()> + Send + 'static) {
-        handle.spawn(task);
     }
 
     /// Panics as tokio does if the current runtime has no time driver. This panics in the caller of the first
@@ -47,14 +35,6 @@ mod real {
         super::rng().random_range(0..end)
     }
 
-    pub(crate) async fn sleep_until(instant: Instant) {
-        tokio::time::sleep_until(instant).await;
-    }
-
-    pub(crate) async fn yield_now() {
-        tokio::task::yield_now().await;
-    }
-
     /// A timer that is reused. Setting it to a later time before it has fired costs next to nothing; a new
     /// timer makes tokio wake the thread that waits for I/O, with a system call.
     #[derive(Default)]
@@ -64,16 +44,12 @@ mod real {
         /// Ready at this time. The timer is created by the first call, because most waits end before one is
         /// needed.
         pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, then: Instant) -> Poll<()> {
-            let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(then)));
+            let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(then)));
             if sleep.deadline() != then {
                 sleep.as_mut().reset(then);
             }
             sleep.as_mut().poll(cx)
         }
-    }
-
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,20 +75,18 @@ mod model {
     #[derive(Clone, Debug)]
     pub(crate) struct Handle;
 
+    impl Handle {
+        pub(crate) fn id(&self) -> RuntimeId {
+            RuntimeId
+        }
+
+        pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+            shuttle::future::spawn(task);
+        }
+    }
+
     pub(crate) fn current() -> Option<Handle> {
         Some(Handle)
-    }
-
-    pub(crate) fn current_id() -> Option<RuntimeId> {
-        Some(RuntimeId)
-    }
-
-    pub(crate) fn id(_: &Handle) -> RuntimeId {
-        RuntimeId
-    }
-
-    pub(crate) fn spawn_on(_: &Handle, task: impl Future<Output = ()> + Send + 'static) {
-        shuttle::future::spawn(task);
     }
 
     pub(crate) fn require_time_driver() {}
@@ -148,13 +122,10 @@ mod model {
             std::pin::pin!(yield_now()).poll(cx)
         }
     }
-
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
 }
 
 use std::pin::pin;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -166,6 +137,15 @@ use rand::rand_core::UnwrapErr;
 use rand::rngs::SysRng;
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use real::*;
+
+/// The identity of the runtime in whose context this is called.
+pub(crate) fn current_id() -> Option<RuntimeId> {
+    current().map(|handle| handle.id())
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Random bits for ids and for tags that tell clients apart.
 pub(crate) fn random() -> u64 {

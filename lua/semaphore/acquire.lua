@@ -1,12 +1,12 @@
 -- Decides requests in order and takes their permits. Twin: src/store/calls/semaphore/acquire.rs.
 --
 -- ARGV   6 the permits to set if there is no semaphore, or '', 7 1 if an earlier attempt may have been carried out,
---        8 groups of equal requests: permits, count, 1 if they wait; 9 the permits of all of them.
---        Expirable: 10 the first bytes of the ids, 11 the lease in ms, or ''
+--        8 the permits of all requests; expirable: 9 the first bytes of the ids, 10 the lease in ms, or '', 11 the time to
+--        live of both keys in ms, or ''; from 12 on, for each group of equal requests: permits, count, 1 if they wait
 -- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
 --        number of requests granted, -1 if each is for more than all permits
 local REAPED = 1000
-local wanted, id = tonumber(ARGV[9]), ARGV[10]
+local wanted, id = tonumber(ARGV[8]), ARGV[9]
 local out, expired = 0, 0
 if not is_plain then
   out = call('ZCARD', KEYS[2])
@@ -42,15 +42,15 @@ elseif not is_plain and ARGV[7] == '1' then
 end
 local total, granted, is_blocked, is_short = is_plain and 0 or max(new + out, 0), 0, false, false
 local reply = {0, now, 0, total, -1}
-for permits, count, waits in string.gmatch(ARGV[8], '(%d+) (%d+) (%d)') do
-  permits, count = tonumber(permits), tonumber(count)
+for at = 12, #ARGV, 3 do
+  local permits, count, waits = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
   local fit = is_blocked and 0 or max(0, min(count, floor(free / permits)))
   free, granted = free - fit * permits, granted + fit * permits
-  if fit == 0 and not is_plain and (permits > total or is_replay and free > 0 and waits == '1') then
+  if fit == 0 and not is_plain and (permits > total or is_replay and free > 0 and waits) then
     -- With grants to follow, it did not block them the first time.
     fit = -1
   elseif fit < count then
-    is_short, is_blocked = true, is_blocked or waits == '1'
+    is_short, is_blocked = true, is_blocked or waits
   end
   reply[#reply + 1] = fit
 end
@@ -60,8 +60,7 @@ if is_plain and not is_replay then
   record = number and (granted > 0 or abandon or ARGV[7] == '1') and granted
 elseif granted > 0 and not is_plain then
   -- An id that is out already has its permit, and its lease begins anew.
-  local score = min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999)
-  score = ARGV[11] == '' and '922337203685477' or score
+  local score = ARGV[10] == '' and '922337203685477' or min(now + ARGV[10], 99999999999999)
   for from = 0, granted - 1, 1000 do
     local members = {}
     for i = from, min(from + 1000, granted) - 1 do
@@ -80,3 +79,8 @@ if is_short and not is_plain then
   reply[5] = first and first < 922337203685477 and first or -1
 end
 reply[3] = new
+if granted == 0 and not v then
+  -- What is refused sets nothing up.
+  new = nil
+end
+keep_alive = tonumber(ARGV[11])

@@ -12,15 +12,17 @@ local MOST = 2^52
 local is_plain, number, abandon = ARGV[2] == 'plain', tonumber(ARGV[4]), tonumber(ARGV[5])
 local text = call('GET', KEYS[1])
 -- The value before and after the call; nil if there is none.
-local v = text and (tonumber(text) or 0) + 0 or nil
+local v = text and (text == '0' or string.find(text, '^%-?[1-9]%d*$')) and text + 0 or nil
 local new = v
-if v and not (string.format('%.0f', v) == text and v <= MOST and v >= -MOST) then
+if text and not (v and v <= MOST and v >= -MOST) then
   return {-8, 0, 'value=' .. text}
 elseif is_plain and call('EXISTS', KEYS[2]) == 1 then
   return {-15}
 end
 -- What the lane's last call took, which is that of an earlier attempt if this one is a repetition; what to record.
 local last, took, record
+-- The time to live of both keys from now on, in ms; nil if it stays as it is.
+local keep_alive
 if number then
   last, took = string.match(call('GET', KEYS[4]) or '', '^(%d+) (%-?%d+)$')
   last, took = tonumber(last) or 0, tonumber(took)

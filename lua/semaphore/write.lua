@@ -8,8 +8,12 @@ if new ~= v then
   end
   call('INCRBY', KEYS[1], new - (v or 0))
 end
+if keep_alive then
+  call('PEXPIRE', KEYS[1], keep_alive)
+  call('PEXPIRE', KEYS[2], keep_alive)
+end
 if record then
-  call('SET', KEYS[4], string.format('%.0f %.0f', number, record), 'PX', '60000')
+  call('SET', KEYS[4], ARGV[4] .. ' ' .. record, 'PX', '60000')
 end
 local freed = max(new or 0, 0) - max(v or 0, 0)
 for i = 1, min(freed, 64) do

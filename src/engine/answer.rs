@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Engine;
-use super::group::MemberEntry;
 use super::refund::Entry;
 use super::semaphore::Hold;
 use crate::error::Error;
@@ -32,33 +31,19 @@ impl Caller {
 }
 
 /// The outcome of one request.
-pub(crate) type Verdict = Result<Answer, NoAnswer>;
+pub(crate) type Verdict = Result<Answer, Error>;
 
-/// A store's answer to one request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted(Granted),
-    /// `by`: the limiter of a group with the longest wait.
+    /// Denied by the store. `by`: the limiter of a group with the longest wait.
     Denied {
         wait: Wait,
         by: Option<u8>,
         decided: Arc<Decided>,
     },
-    /// `by`: the limiter of a group whose rate is exceeded.
-    ExceedsRate {
-        requested: u64,
-        rate: Rate,
-        by: Option<u8>,
-    },
-}
-
-/// The reason why the store has not answered a request.
-#[derive(Clone, Debug)]
-pub(crate) enum NoAnswer {
-    /// The queue refused the request without a call, because another request is already waiting ahead of
-    /// it.
+    /// Refused by the queue without a call, because another request is already waiting ahead of it.
     Refused(Wait),
-    Failed(Error),
 }
 
 /// A call decided by a store, shared by all callers in it.
@@ -73,8 +58,8 @@ pub(crate) struct Decided {
     pub(crate) starts_at: Option<(i64, Instant)>,
     /// The permits of a semaphore that the request was granted.
     pub(crate) hold: Option<Arc<Hold>>,
-    /// The entries holding the permits of a group's limiters; empty for a single limiter.
-    pub(crate) members: Box<[MemberEntry]>,
+    /// What each limiter of a group has decided; empty for a single limiter.
+    pub(crate) members: Box<[Arc<Decided>]>,
 }
 
 /// Permits granted to a request. Until the caller takes them, dropping this value gives them back: wherever
@@ -149,5 +134,5 @@ pub(super) fn tell(told: impl Iterator<Item = (Caller, Verdict)>) -> usize {
 
 /// Tells all callers the same failure.
 pub(super) fn tell_failed(callers: Vec<Caller>, error: &Error) -> usize {
-    tell(callers.into_iter().map(|caller| (caller, Err(NoAnswer::Failed(error.clone())))))
+    tell(callers.into_iter().map(|caller| (caller, Err(error.clone()))))
 }

@@ -2,7 +2,6 @@
 //! one caller wants it, and each caller is told when its deadline passes.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::answer::tell_failed;
-use super::lane::Lane;
-use super::{Engine, micros};
+use super::flight::Flight;
+use super::micros;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
+use crate::queue::Time;
 use crate::rt::{self, Timer};
 use crate::store::Reply;
 
@@ -24,27 +23,7 @@ const SLOW: Duration = Duration::from_millis(5);
 /// Once a call is slow, requests behind it are timed out at this interval until it is answered.
 const EXPIRE_EVERY: Duration = Duration::from_millis(20);
 
-/// The callers waiting for a call; none if it is made only to refill a lease.
-pub(super) struct Callers {
-    pub(super) engine: Arc<Engine>,
-    pub(super) lane: Arc<Lane>,
-    /// Whether the call started with any callers.
-    pub(super) has_any: bool,
-    /// The earliest deadline of the callers that want the answer; without callers, the end of the call.
-    due: Time,
-    pub(super) timer: Timer,
-}
-
-impl Callers {
-    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time) -> Self {
-        let has_any = due < Time::MAX;
-        // A call without callers ends by the client's deadline: otherwise, with the server down, a client
-        // dropped without `close` would keep it going forever.
-        let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
-        let due = if has_any { due } else { engine.core.now().saturating_add(longest) };
-        Callers { engine, lane, has_any, due, timer: Timer::default() }
-    }
-
+impl Flight {
     /// Awaits an answer as long as a caller wants it. Callers whose deadline passes meanwhile get a timeout
     /// at once, with this `execution`.
     pub(super) async fn in_time<T>(
@@ -55,7 +34,7 @@ impl Callers {
         let core = self.engine.core.clone();
         let mut look_at = core.now().saturating_add(micros(SLOW));
         loop {
-            let then = core.instant_of(look_at.min(self.due));
+            let then = core.instant_of(look_at.min(self.call.due));
             if let Some(answer) = answer_until(&mut answer, &mut self.timer, then).await {
                 return answer;
             }
@@ -64,7 +43,7 @@ impl Callers {
                 self.expire_behind();
                 look_at = now.saturating_add(micros(EXPIRE_EVERY));
             }
-            if now < self.due {
+            if now < self.call.due {
                 continue;
             }
             // As in `rt::in_time`.
@@ -79,12 +58,12 @@ impl Callers {
     /// Fails the callers in flight whose deadline has passed, with `error`; returns `error` if no caller is
     /// left.
     pub(super) fn expire(&mut self, error: &Error) -> Result<(), Error> {
-        if !self.has_any && self.engine.core.now() < self.due {
+        if !self.has_callers() && self.engine.core.now() < self.call.due {
             return Ok(());
         }
         let (expired, next) = self.lane.lock().queue.expire_in_flight(self.engine.core.now());
         tell_failed(expired, error);
-        self.due = next.ok_or_else(|| error.clone())?;
+        self.call.due = next.ok_or_else(|| error.clone())?;
         Ok(())
     }
 
@@ -95,9 +74,11 @@ impl Callers {
         tell_failed(failed, error);
     }
 
-    /// The time until deadlines must be checked again during a pause that ends at `end`.
-    pub(super) fn next_look(&self, end: Time) -> Duration {
-        self.engine.core.until(end.min(self.due)).min(EXPIRE_EVERY)
+    /// When deadlines must be checked again during a pause that ends at `end`.
+    pub(super) fn next_look(&self, end: Time) -> Instant {
+        let core = &self.engine.core;
+        let look_at = core.now().saturating_add(micros(EXPIRE_EVERY));
+        core.instant_of(look_at.min(end).min(self.call.due))
     }
 
     /// Marks the call in flight as slow, and times out requests behind it whose deadline has passed.

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use super::Engine;
+use crate::error::{Error, ErrorKind, Execution};
 use crate::options::Fraction;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
@@ -72,6 +73,12 @@ impl Engine {
     /// The number of permits of `rate` that the grants of this class leave to others.
     pub(crate) fn headroom(&self, rate: Rate) -> u64 {
         self.classes.headroom.map_or(0, |part| part.headroom(rate.permits()))
+    }
+
+    /// The error for a request of more than the rate.
+    pub(crate) fn exceeds(&self, requested: u64, rate: Rate, execution: Execution) -> Error {
+        let rate = self.most_permits(rate);
+        Error::new(ErrorKind::ExceedsRate { requested, rate }, execution)
     }
 
     /// The most permits that a request of this class can be granted.

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use futures::future::select;
 
-use super::answer::{NoAnswer, tell, tell_failed};
+use super::answer::{Answer, tell, tell_failed};
 use super::flight::Flight;
 use super::lane::{Lane, LaneState};
 use super::policy::Calls;
-use super::tasks::Tasks;
 use super::{Engine, closed};
 use crate::queue::{Step, Time, Turn};
-use crate::rt::{self, Timer};
+use crate::rt::{self, MutexGuard, Timer};
 
 /// Before a call, the driver lets other tasks run as long as they bring requests, so that callers who have
 /// just been answered and ask again share the call. Once this many requests are pending, the call is sent,
@@ -21,8 +20,17 @@ const GATHER_ENOUGH: usize = 512;
 /// The maximum number of turns for which the driver lets other tasks run.
 const GATHER_TURNS: usize = 16;
 
-/// Starts the driver of a lane already marked as having one.
-pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>) {
+/// Wakes the lane's driver, or starts one if there is none.
+pub(super) fn start_or_wake(
+    engine: &Arc<Engine>,
+    lane: &Arc<Lane>,
+    mut state: MutexGuard<'_, LaneState>,
+) {
+    if state.has_driver || state.has_ended {
+        return lane.wake_driver(state);
+    }
+    state.has_driver = true;
+    drop(state);
     // Create the driver before the task: a runtime that is ending drops the task before its first poll, and
     // dropping the driver must still tell the callers. Otherwise they would wait forever.
     let mut driver = Driver {
@@ -31,25 +39,7 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>) {
         timer: Timer::default(),
         is_done: false,
     };
-    let busy = Tasks::begin_in(&engine.core, lane.runtime.id);
-    lane.runtime.spawn(async move {
-        let _busy = busy;
-        driver.drive().await;
-    });
-}
-
-/// Starts a driver if a call must be made and none exists; otherwise wakes the existing one.
-pub(super) fn start_or_wake(engine: &Arc<Engine>, lane: &Arc<Lane>) {
-    let (is_needed, sleeps) = {
-        let mut state = lane.lock();
-        let is_needed = !state.has_driver && !state.has_ended;
-        state.has_driver |= is_needed;
-        (is_needed, state.driver_sleeps)
-    };
-    match is_needed {
-        true => start(engine, lane),
-        false => lane.wake_driver(sleeps),
-    }
+    lane.runtime.spawn_counted(&engine.core, async move { driver.drive().await });
 }
 
 /// The driver's next action.
@@ -76,9 +66,10 @@ impl Driver {
             self.gather(answered).await;
             answered = 0;
             match self.next() {
-                Next::Call(flight) => {
-                    let timer = std::mem::take(&mut self.timer);
-                    (answered, self.timer) = flight.fly(timer).await;
+                Next::Call(mut flight) => {
+                    flight.timer = std::mem::take(&mut self.timer);
+                    answered = flight.fly().await;
+                    self.timer = std::mem::take(&mut flight.timer);
                 }
                 Next::SleepUntil(time) => {
                     let timer = rt::sleep_until(engine.core.instant_of(time));
@@ -128,7 +119,7 @@ impl Driver {
         };
         engine.give_back_reservation(unwanted);
         let refused = refused.into_iter();
-        tell(refused.map(|(caller, wait)| (caller, Err(NoAnswer::Refused(wait)))));
+        tell(refused.map(|(caller, wait)| (caller, Ok(Answer::Refused(wait)))));
         next
     }
 
@@ -148,8 +139,8 @@ impl Driver {
         let knowledge = engine.knowledge();
         // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients'
         // waiters.
-        let may_lease = matches!(step, Step::Idle)
-            || !state.queue.has_waited_in_flight() && !state.queue.is_exhausted();
+        let may_lease =
+            matches!(step, Step::Idle) || !state.queue.has_waited() && !state.queue.is_exhausted();
         let lease = match may_lease {
             true => engine.opt_ins.leases.request(&engine.core, knowledge.rate),
             false => None,

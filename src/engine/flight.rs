@@ -4,17 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::callers::Callers;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::reservation::Reservation;
-use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
+use super::retry::{FIRST_PAUSE, is_certain, longer};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::{CallSize, ObservedCall, Span};
+use crate::observe::{CallEvent, ObservedCall, Span};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
@@ -35,8 +34,9 @@ const CLOCK_MAY_GO_BACK: i64 = 60_000;
 /// A call that has left the queue. If it is dropped before its end, along with its runtime, it is abandoned
 /// and its callers start over.
 pub(super) struct Flight {
-    pub(super) callers: Callers,
-    /// The callers' requests, followed by those of a lease.
+    pub(super) engine: Arc<Engine>,
+    pub(super) lane: Arc<Lane>,
+    /// The callers' requests, followed by those of a lease; no callers, if it is made only to refill a lease.
     pub(super) call: Call,
     pub(super) lease: Option<LeaseRequest>,
     /// The reservation held by the call's only request.
@@ -51,18 +51,18 @@ pub(super) struct Flight {
     pub(super) id: EntryId,
     /// The call's number, if the limiter has a policy.
     pub(super) number: Option<LaneCall>,
-    /// The dates under which earlier attempts may have been granted permits.
-    unconfirmed: Vec<i64>,
+    /// The attempts that may have been granted permits.
+    unconfirmed: Earlier,
     /// The date under which the current attempt may be granted permits.
     under_way: Option<i64>,
-    /// With the server's clock: the time seen before the first attempt that may have been granted permits.
-    unconfirmed_since: Option<i64>,
     /// The client closed while the server was not answering: there is no point in asking the server to take
     /// permits back, so they are left to expire.
     was_left_unanswered: bool,
     /// When the last attempt began. The leases of a semaphore's permits began no earlier, as it renews what an earlier
     /// one was granted.
     pub(super) attempt_began: Time,
+    /// Reused from call to call.
+    pub(super) timer: Timer,
     pub(super) observer: ObservedCall,
     /// The parent span of the call.
     span: Option<Box<Span>>,
@@ -94,6 +94,12 @@ impl Flight {
         if engine.opt_ins.is_greedy() || !engine.is_redissons_limiter() {
             call.share = None;
         }
+        if call.requests == 0 {
+            // A call without callers ends by the client's deadline: otherwise, with the server down, a client
+            // dropped without `close` would keep it going forever.
+            let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
+            call.due = engine.core.now().saturating_add(longest);
+        }
         let reservation = state.reservation.take_if(|_| call.reserve);
         let number = state.next_number(engine);
         Flight {
@@ -102,16 +108,17 @@ impl Flight {
                 |reservation| reservation.entry.id,
             ),
             number,
-            callers: Callers::new(engine.clone(), lane.clone(), call.due),
+            engine: engine.clone(),
+            lane: lane.clone(),
+            timer: Timer::default(),
             call,
             lease,
             reservation,
             known: *knowledge,
             generation: engine.opt_ins.denials.get().map(Denials::generation),
             first_pause: state.first_pause.max(FIRST_PAUSE),
-            unconfirmed: Vec::new(),
+            unconfirmed: Earlier::None,
             under_way: None,
-            unconfirmed_since: None,
             was_left_unanswered: false,
             attempt_began: 0,
             observer: ObservedCall::none(),
@@ -120,29 +127,31 @@ impl Flight {
         }
     }
 
-    /// Makes the call and tells its callers. Returns how many were told, and the timer for the next call.
-    pub(super) async fn fly(mut self, timer: Timer) -> (usize, Timer) {
-        self.callers.timer = timer;
+    /// Makes the call and tells its callers. Returns how many were told.
+    pub(super) async fn fly(&mut self) -> usize {
         // Start observing only here: in `new` the lane is locked, and a subscriber may call the client.
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let (size, span) = (self.size(), self.span.take());
         self.observer = engine.observer.acquire_call(size, span);
-        let answer = retry(&mut self).await;
+        let answer = self.answer().await;
         self.has_ended = true;
-        let told = match answer {
+        match answer {
             Ok(answered) => self.decided(answered),
             Err(error) => {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
-                let is_known = !self.callers.engine.is_redissons_limiter()
-                    && error.execution() != Execution::Unknown;
+                let is_known =
+                    !self.engine.is_redissons_limiter() && error.execution() != Execution::Unknown;
                 if !(self.was_left_unanswered || is_known) {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
                 self.failed(&error)
             }
-        };
-        (told, std::mem::take(&mut self.callers.timer))
+        }
+    }
+
+    pub(super) fn has_callers(&self) -> bool {
+        self.call.requests > 0
     }
 
     /// The time limit of one attempt: a fraction of the callers' deadlines, so that each of them has time
@@ -157,9 +166,9 @@ impl Flight {
     }
 
     /// The number of requests and permits its callers ask for, without the lease's.
-    fn size(&self) -> CallSize {
+    fn size(&self) -> (u64, u64) {
         let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
-        CallSize { requests: self.call.requests, permits: self.permits() - leased }
+        (self.call.requests, self.permits() - leased)
     }
 
     /// The total number of permits requested, including a lease's.
@@ -169,49 +178,53 @@ impl Flight {
 
     fn give_back_unconfirmed(&mut self) {
         self.abandon_number();
-        if self.callers.engine.semaphore.is_some() {
+        if self.engine.semaphore.is_some() {
             return self.give_back_permits();
         }
-        let mut dates = std::mem::take(&mut self.unconfirmed);
+        let mut dates = match std::mem::take(&mut self.unconfirmed) {
+            Earlier::Dated(dates) => dates,
+            _ => Vec::new(),
+        };
         dates.extend(self.under_way.take());
         dates.extend(self.reservation.as_ref().map(|reservation| reservation.entry.date));
         self.give_back_all_unconfirmed(&dates);
     }
 
     pub(super) fn is_first_attempt(&self) -> bool {
-        self.unconfirmed.is_empty() && self.unconfirmed_since.is_none()
+        self.unconfirmed == Earlier::None
     }
 
     /// The latest time seen on the server's clock; the server is asked if none has been seen.
     async fn server_time(&mut self) -> Result<i64, Error> {
-        let seen = self.callers.engine.server_time.load(Ordering::Relaxed);
+        let seen = self.engine.server_time.load(Ordering::Relaxed);
         if seen > 0 {
             return Ok(seen);
         }
         // No permits have been requested yet.
         let execution = Execution::NotExecuted;
-        let time = self.callers.engine.attempt(ServerTimeCall, self.attempt_limit());
-        let time = self.callers.in_time(time, execution).await;
+        let time = self.engine.attempt(ServerTimeCall, self.attempt_limit());
+        let time = self.in_time(time, execution).await;
         let time = time.map_err(|error| error.with_execution(execution))? / 1000;
-        self.callers.engine.saw_server_time(time);
+        self.engine.saw_server_time(time);
         Ok(time)
     }
 }
 
-impl Attempts for Flight {
-    type Output = Answered;
-
-    fn first_pause(&self) -> Duration {
-        self.first_pause
-    }
-
-    async fn attempt(&mut self) -> Result<Answered, Error> {
+impl Flight {
+    /// Makes attempts until one is answered or fails for good, or nobody wants the answer any more.
+    async fn answer(&mut self) -> Result<Answered, Error> {
+        let mut pause = self.first_pause;
         loop {
-            if let Some(answered) = self.attempt_once().await? {
-                return Ok(answered);
+            match self.attempt().await {
+                Ok(Some(answered)) => return Ok(answered),
+                // The answer came late: another attempt confirms it at once.
+                Ok(None) => self.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?,
+                Err(error) if !error.may_be_retried() => return Err(error),
+                Err(error) => {
+                    self.pause(pause, error).await?;
+                    pause = longer(pause);
+                }
             }
-            // The answer came late: another attempt confirms it at once.
-            self.callers.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?;
         }
     }
 
@@ -220,36 +233,34 @@ impl Attempts for Flight {
         // get their answer. A single failure may just be a connection that was lost while it was idle.
         let is_certain = is_certain(&error) && pause > FIRST_PAUSE;
         if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
-            self.callers.engine.server_failed(self.attempt_began, &error);
+            self.engine.server_failed(self.attempt_began, &error);
         }
-        self.observer.is_retried(&error, pause);
-        self.callers.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
+        self.observer.tell_again(CallEvent::Retried { error: &error, pause });
+        self.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error, without shortening the pause.
-        let core = self.callers.engine.core.clone();
+        let core = self.engine.core.clone();
         let end = core.now().saturating_add(micros(pause));
         loop {
-            if self.callers.engine.is_closed() {
+            if self.engine.is_closed() {
                 self.was_left_unanswered = error.kind() == ErrorKind::Timeout;
                 return Err(closed().with_execution(error.execution()));
             }
-            self.callers.expire_behind();
+            self.expire_behind();
             if is_certain {
-                self.callers.fail_those_that_do_not_wait(&error);
+                self.fail_those_that_do_not_wait(&error);
             }
-            self.callers.expire(&error)?;
+            self.expire(&error)?;
             if core.now() >= end {
                 return Ok(());
             }
-            rt::sleep(self.callers.next_look(end)).await;
+            rt::sleep_until(self.next_look(end)).await;
         }
     }
-}
 
-impl Flight {
     /// Makes one attempt. `None` means that it was answered so late that its grants must be confirmed
     /// first.
-    async fn attempt_once(&mut self) -> Result<Option<Answered>, Error> {
-        let engine = self.callers.engine.clone();
+    async fn attempt(&mut self) -> Result<Option<Answered>, Error> {
+        let engine = self.engine.clone();
         let core = &engine.core;
         // Read this before the clock: a lease's hold must not end after the date that is sent.
         self.attempt_began = core.now();
@@ -258,30 +269,25 @@ impl Flight {
         let is_dated = engine.is_redissons_limiter();
         let dated_by = if is_dated { reading.now } else { Now::Server };
         let (now, earlier) = match dated_by {
-            Now::At(at) => {
-                let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
+            Now::At(mut at) => {
+                if let Earlier::Dated(dates) = &self.unconfirmed {
+                    at = dates.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                }
                 // Otherwise a grant of this attempt could not be distinguished from the reservation.
                 let reserved = self.reservation.as_ref().map(|it| it.entry.date);
                 let at = if reserved == Some(at) { at + 1 } else { at };
-                let earlier = match self.unconfirmed.as_slice() {
-                    [] => Earlier::None,
-                    dates => Earlier::Dated(dates.to_vec()),
-                };
-                (Now::At(at), earlier)
+                (Now::At(at), self.unconfirmed.clone())
             }
-            Now::Server => {
+            Now::Server if self.is_first_attempt() => {
                 // This attempt may still be dated in the very millisecond that was seen.
                 let since = match is_dated {
                     true => self.server_time().await? - 1,
                     // Its calls are found by their numbers, or by the permits' ids.
                     false => 0,
                 };
-                let earlier = match self.unconfirmed_since {
-                    None => Earlier::FirstSince(since),
-                    Some(since) => Earlier::Since(since - CLOCK_MAY_GO_BACK),
-                };
-                (Now::Server, earlier)
+                (Now::Server, Earlier::FirstSince(since))
             }
+            Now::Server => (Now::Server, self.unconfirmed.clone()),
         };
         let date = match now {
             Now::At(at) => at,
@@ -314,7 +320,7 @@ impl Flight {
             _ if engine.members.is_empty() => engine.attempt(call, limit),
             _ => engine.attempt_all(call, self.lane_call(), &self.call.costs, limit),
         };
-        let answer = self.callers.in_time(answer, Execution::Unknown).await;
+        let answer = self.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let under_way = self.under_way.take();
         let error = match answer {
@@ -335,11 +341,12 @@ impl Flight {
                 };
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
-                self.observer.attempt_took(took);
+                let observed = Duration::from_micros(took);
+                self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 // A semaphore's lease that began earlier only ends earlier.
                 let may_confirm = engine.semaphore.is_none();
-                if is_late && may_confirm && self.callers.has_any && grants(&reply) {
-                    self.observer.came_late(took);
+                if is_late && may_confirm && self.has_callers() && grants(&reply) {
+                    self.observer.tell_again(CallEvent::CameLate { took: observed });
                     self.remember(under_way, &earlier);
                     return Ok(None);
                 }
@@ -376,9 +383,13 @@ impl Flight {
 
     /// Remembers that an attempt may have been granted permits that its callers have not received.
     fn remember(&mut self, date: Option<i64>, earlier: &Earlier) {
-        self.unconfirmed.extend(date);
-        if let Earlier::FirstSince(since) = earlier {
-            self.unconfirmed_since = Some(*since);
+        match (&mut self.unconfirmed, date, earlier) {
+            (Earlier::Dated(dates), date, _) => dates.extend(date),
+            (unconfirmed, Some(date), _) => *unconfirmed = Earlier::Dated(vec![date]),
+            (unconfirmed, None, Earlier::FirstSince(since)) => {
+                *unconfirmed = Earlier::Since(since - CLOCK_MAY_GO_BACK);
+            }
+            _ => {}
         }
     }
 }
@@ -391,7 +402,7 @@ pub(super) fn grants(reply: &AcquireReply) -> bool {
 impl Drop for Flight {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.observer.abandoned();
+            self.observer.tell(CallEvent::Abandoned);
             self.give_back_unconfirmed();
             self.give_back_elsewhere();
             // Dropped unanswered, the callers start over.

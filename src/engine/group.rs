@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
+use super::answer::Decided;
 use super::flight::Flight;
 use super::knowledge::Knowledge;
 use super::refund::Entry;
@@ -28,22 +29,6 @@ pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
     /// The rate to create the limiter with if it does not exist.
     pub(crate) create: Option<Rate>,
-}
-
-/// The permits that one limiter of a group granted to a call.
-pub(crate) struct MemberEntry {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) entry: Arc<Entry>,
-    pub(crate) rate: Rate,
-    /// The permits left after the call.
-    pub(crate) left: u64,
-}
-
-impl MemberEntry {
-    /// Whether a policy granted the permits without counting them, so that there is no entry.
-    pub(crate) fn is_unlimited(&self) -> bool {
-        self.entry.granted == 0
-    }
 }
 
 impl Engine {
@@ -123,9 +108,13 @@ fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> 
 }
 
 impl Flight {
-    /// Passes each limiter of a group its part of the reply, and returns the entries that were granted.
-    pub(super) fn settle_members(&self, reply: &AcquireReply, audited: bool) -> Box<[MemberEntry]> {
-        let engine = &self.callers.engine;
+    /// Passes each limiter of a group its part of the reply, and returns what each has decided.
+    pub(super) fn settle_members(
+        &self,
+        reply: &AcquireReply,
+        audited: bool,
+    ) -> Box<[Arc<Decided>]> {
+        let engine = &self.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
         let mut of_one = reply.clone();
         let entries = members.map(|(at, (member, limit))| {
@@ -144,14 +133,14 @@ impl Flight {
                 None => Entry::new(self.id, reply.entry_date, granted),
             };
             let left = u64::try_from(limit.left).unwrap_or(0);
-            MemberEntry { engine: engine.clone(), entry, rate: limit.rate, left }
+            Arc::new(Decided::new(engine, entry, limit.rate, left))
         });
         entries.collect()
     }
 
     /// Gives back the permits that attempts with unknown outcomes may have been granted at these dates.
     pub(super) fn give_back_all_unconfirmed(&self, dates: &[i64]) {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         if engine.members.is_empty() {
             engine.give_back_unconfirmed(self.id, dates, self.permits());
         }

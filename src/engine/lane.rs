@@ -10,7 +10,7 @@ use super::Engine;
 use super::answer::Caller;
 use super::policy::Calls;
 use super::reservation::Reservation;
-use super::runtimes::{HasLane, Runtime};
+use super::runtimes::Runtime;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
 use crate::queue::Queue;
@@ -47,12 +47,27 @@ pub(super) struct LaneState {
 }
 
 impl Lane {
+    fn new(runtime: Arc<Runtime>, permits_return: bool) -> Self {
+        let queue = Queue::new(permits_return);
+        let state = Mutex::new(LaneState { queue, ..LaneState::default() });
+        Lane { runtime, state, driver_wakeup: Notify::new(), refunds: Mutex::default() }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, LaneState> {
         lock(&self.state)
     }
 
-    /// Wakes the driver if it sleeps; `sleeps` is taken from the lane's state.
-    pub(super) fn wake_driver(&self, sleeps: bool) {
+    /// Changes the state, and wakes the driver if it sleeps.
+    pub(super) fn change(&self, change: impl FnOnce(&mut LaneState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        self.wake_driver(state);
+    }
+
+    /// Wakes the driver if it sleeps.
+    pub(super) fn wake_driver(&self, state: MutexGuard<'_, LaneState>) {
+        let sleeps = state.driver_sleeps;
+        drop(state);
         if sleeps {
             self.driver_wakeup.notify_one();
         }
@@ -95,55 +110,30 @@ impl LaneState {
     }
 }
 
-/// The lanes of one limiter.
-#[derive(Default)]
-pub(super) struct Lanes(Mutex<Vec<Arc<Lane>>>);
-
-impl Lanes {
-    pub(super) fn all(&self) -> Vec<Arc<Lane>> {
-        lock(&self.0).clone()
-    }
-
-    fn find(&self, runtime: RuntimeId) -> Option<Arc<Lane>> {
-        lock(&self.0).iter().find(|lane| lane.runtime.id == runtime).cloned()
-    }
-
-    fn open(&self, runtime: Arc<Runtime>, permits_return: bool) -> Arc<Lane> {
-        let mut lanes = lock(&self.0);
-        let known = lanes.iter().find(|lane| lane.runtime.id == runtime.id).cloned();
-        known.unwrap_or_else(|| {
-            let lane = Arc::new(Lane {
-                runtime,
-                state: Mutex::new(LaneState {
-                    queue: Queue::new(permits_return),
-                    ..LaneState::default()
-                }),
-                driver_wakeup: Notify::new(),
-                refunds: Mutex::default(),
-            });
-            lanes.push(lane.clone());
-            lane
-        })
-    }
-
-    fn remove(&self, runtime: RuntimeId) -> Option<Arc<Lane>> {
-        let mut lanes = lock(&self.0);
-        let index = lanes.iter().position(|lane| lane.runtime.id == runtime)?;
-        Some(lanes.swap_remove(index))
-    }
-}
-
 impl Engine {
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
+        lock(&self.lanes).clone()
+    }
+
     /// The lane of the current runtime, or of the client's own thread.
     pub(super) fn lane(self: &Arc<Self>) -> Result<Arc<Lane>, Error> {
+        let find = |lanes: &[Arc<Lane>], runtime| {
+            lanes.iter().find(|lane| lane.runtime.id == runtime).cloned()
+        };
         if let Some(runtime) = rt::current_id()
-            && let Some(lane) = self.lanes.find(runtime)
+            && let Some(lane) = find(&lock(&self.lanes), runtime)
         {
             return Ok(lane);
         }
         loop {
             let runtime = self.core.runtime()?;
-            let lane = self.lanes.open(runtime.clone(), self.semaphore.is_some());
+            let mut lanes = lock(&self.lanes);
+            let lane = find(&lanes, runtime.id).unwrap_or_else(|| {
+                let lane = Arc::new(Lane::new(runtime.clone(), self.semaphore.is_some()));
+                lanes.push(lane.clone());
+                lane
+            });
+            drop(lanes);
             // Register only now: otherwise a runtime that ends between the two steps would leave its lane
             // behind.
             if runtime.register(self) {
@@ -152,12 +142,12 @@ impl Engine {
             self.end_lane(runtime.id);
         }
     }
-}
 
-impl HasLane for Engine {
     /// Ends the lane of a runtime; its callers start over elsewhere.
-    fn end_lane(&self, runtime: RuntimeId) {
-        if let Some(lane) = self.lanes.remove(runtime) {
+    pub(super) fn end_lane(&self, runtime: RuntimeId) {
+        let is_ended = |lane: &mut Arc<Lane>| lane.runtime.id == runtime;
+        let ended: Vec<_> = lock(&self.lanes).extract_if(.., is_ended).collect();
+        for lane in ended {
             lane.lock().has_ended = true;
             drop(lane.drain(self));
         }

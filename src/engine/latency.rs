@@ -6,8 +6,6 @@
 //! therefore confirmed before its permits are handed out. On a link that is always slow, the delay is the
 //! same for every grant and shifts nothing, so only an answer far later than usual counts as late.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use crate::queue::Time;
 use crate::rt::{Mutex, lock};
 
@@ -30,14 +28,8 @@ const PART_OF_INTERVAL: u64 = 50;
 const PART_OF_USUAL: u64 = 4;
 const SHORTEST: Time = 5_000;
 
-pub(crate) struct Latency {
-    usual: AtomicU64,
-    /// The time of the first sample; `Time::MAX` if there has been none.
-    first_sample_at: AtomicU64,
-    last_sample_at: AtomicU64,
-    has_few_samples: AtomicBool,
-    samples: Mutex<Samples>,
-}
+#[derive(Default)]
+pub(crate) struct Latency(Mutex<Samples>);
 
 #[derive(Default)]
 struct Samples {
@@ -45,17 +37,17 @@ struct Samples {
     took: [Time; SAMPLES],
     /// The number of samples taken so far.
     count: usize,
+    first_at: Time,
+    last_at: Time,
 }
 
-impl Default for Latency {
-    fn default() -> Self {
-        Latency {
-            usual: AtomicU64::new(0),
-            first_sample_at: AtomicU64::new(Time::MAX),
-            last_sample_at: AtomicU64::new(0),
-            has_few_samples: AtomicBool::new(true),
-            samples: Mutex::default(),
-        }
+impl Samples {
+    /// The median; of two samples the shorter, because the other may have been late.
+    fn usual(&self) -> Time {
+        let known = self.count.min(SAMPLES);
+        let mut sorted = self.took;
+        sorted[..known].sort_unstable();
+        sorted[known.saturating_sub(1) / 2]
     }
 }
 
@@ -65,42 +57,32 @@ impl Latency {
         if took < SHORTEST {
             return false;
         }
+        let samples = lock(&self.0);
         // Calls sent before the first sample may be late together with that sample.
-        let usual = match sent < self.first_sample_at.load(Ordering::Acquire) {
-            true => 0,
-            false => self.usual.load(Ordering::Relaxed),
-        };
+        let usual = if sent < samples.first_at { 0 } else { samples.usual() };
         took > longest_on_time(usual, interval_ms)
     }
 
     /// The longest that an answer may take now without needing confirmation.
     pub(super) fn longest_on_time(&self, interval_ms: u64) -> Time {
-        longest_on_time(self.usual.load(Ordering::Relaxed), interval_ms)
+        longest_on_time(lock(&self.0).usual(), interval_ms)
     }
 
     /// Records the time taken by the answer to a call sent at `sent`.
     pub(super) fn record(&self, sent: Time, took: Time) {
-        let last = self.last_sample_at.load(Ordering::Relaxed);
+        let mut samples = lock(&self.0);
         let now = sent.saturating_add(took);
-        let is_first_of_fault = || self.has_few_samples.load(Ordering::Relaxed) && sent >= last;
-        if now < last.saturating_add(SAMPLE_EVERY) && !is_first_of_fault() {
+        let is_first_of_fault = samples.count < FEW_SAMPLES && sent >= samples.last_at;
+        if now < samples.last_at.saturating_add(SAMPLE_EVERY) && !is_first_of_fault {
             return;
         }
-        self.last_sample_at.store(now, Ordering::Relaxed);
-        let mut samples = lock(&self.samples);
         let next = samples.count % SAMPLES;
         samples.took[next] = took;
         samples.count += 1;
-        let known = samples.count.min(SAMPLES);
-        let mut sorted = samples.took;
-        let sorted = &mut sorted[..known];
-        sorted.sort_unstable();
-        // Of two samples, use the shorter: the other may have been late.
-        self.usual.store(sorted[(known - 1) / 2], Ordering::Relaxed);
+        samples.last_at = now;
         if samples.count == 1 {
-            self.first_sample_at.store(now, Ordering::Release);
+            samples.first_at = now;
         }
-        self.has_few_samples.store(samples.count < FEW_SAMPLES, Ordering::Relaxed);
     }
 }
 

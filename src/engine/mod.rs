@@ -4,8 +4,6 @@
 //! task ([`driver`]) makes one call after another ([`flight`]), each for all pending requests, and tells
 //! each caller its outcome ([`settle`]). Optional features live in [`opt_ins`] and [`outage`]; the default
 //! path calls them through a few hooks.
-//!
-//! The modules below are listed in reading order: the path of a request.
 
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
@@ -25,64 +23,32 @@ use crate::store::{Reply, Store, StoreCall};
 use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
-// A request, and the lane it joins.
 pub(crate) mod acquire;
 pub(crate) mod answer;
-mod lane;
-
-// The task that makes the lane's calls.
-mod driver;
-
-// A call: its attempts, the callers waiting for it, and its end.
-mod flight;
-
-mod callers;
-mod settle;
-
-// Requests to several limiters at once.
-pub(crate) mod group;
-
-// State and helpers that calls use and change.
-mod retry;
-
-mod latency;
-
-mod knowledge;
-
-pub(crate) mod refund;
-
-mod charge;
-
-// Limiters with a policy, whose calls are numbered.
-mod policy;
-
-// Permits that are held and come back.
-pub(crate) mod semaphore;
-
-mod reservation;
-
-mod reset;
-
-mod skew;
-
-// Acquires for a key.
-mod once;
-
-// Classes of callers of one limiter, each of which leaves a different part of the rate to others.
-mod classes;
-
-// The runtimes that requests and calls run in.
-mod runtimes;
-
-mod tasks;
-
 #[cfg(feature = "blocking")]
 mod blocking;
-
-// Optional features that users can opt in to.
+mod callers;
+mod charge;
+mod classes;
+mod driver;
+mod flight;
+pub(crate) mod group;
+mod knowledge;
+mod lane;
+mod latency;
+mod once;
 pub(crate) mod opt_ins;
-
 pub(crate) mod outage;
+mod policy;
+pub(crate) mod refund;
+mod reservation;
+mod reset;
+mod retry;
+mod runtimes;
+pub(crate) mod semaphore;
+mod settle;
+mod skew;
+mod tasks;
 
 #[cfg(all(test, shuttle))]
 pub(crate) mod model_tests;
@@ -92,13 +58,12 @@ pub(crate) mod tests;
 use classes::Classes;
 use group::GroupMember;
 pub(crate) use knowledge::Knowledge;
-use lane::Lanes;
+use lane::Lane;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
-use policy::Calls;
 pub(crate) use policy::Followed;
-use retry::{UntilDeadline, retry};
+use retry::UntilDeadline;
 use runtimes::Runtimes;
 use semaphore::{Semaphore, Terms};
 pub(crate) use skew::SkewWatch;
@@ -174,7 +139,8 @@ pub(crate) struct Engine {
     dependents: Mutex<Vec<Weak<Engine>>>,
     /// Completed once this group is listed among the dependents of its limiters.
     is_dependent: Once,
-    lanes: Lanes,
+    /// One for each runtime that has called it.
+    lanes: Mutex<Vec<Arc<Lane>>>,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
     classes: Classes,
@@ -204,13 +170,9 @@ impl Core {
         micros(rt::now().saturating_duration_since(self.origin))
     }
 
+    /// The instant of this time, capped at 30 years because a later one may not be representable.
     fn instant_of(&self, time: Time) -> Instant {
-        rt::now() + self.until(time)
-    }
-
-    /// The time remaining until `time`, capped at one day; no timer here runs longer.
-    fn until(&self, time: Time) -> Duration {
-        Duration::from_micros(time.saturating_sub(self.now())).min(Duration::from_secs(86_400))
+        self.origin + Duration::from_micros(time.min(LONGEST_TIMER.as_micros() as u64 * 30))
     }
 
     /// The current time on the clock that dates grants, epoch ms.
@@ -253,19 +215,16 @@ impl Core {
         };
         let store = self.store.clone();
         let attempts = async move {
-            let mut attempts = UntilDeadline {
+            let attempts = UntilDeadline {
                 deadline: instant_after(deadline),
                 limit,
                 is_idempotent,
                 fails_fast: || true,
                 is_unknown: false,
-                is_certain: false,
                 observer,
                 call: move |limit| call(&store, limit),
             };
-            let answer = retry(&mut attempts).await;
-            attempts.observer.ended(&answer);
-            answer
+            attempts.answer().await.0
         };
         self.in_runtime(attempts).await
     }
@@ -336,7 +295,7 @@ impl Engine {
             members: Vec::new(),
             dependents: Mutex::default(),
             is_dependent: Once::new(),
-            lanes: Lanes::default(),
+            lanes: Mutex::default(),
             closed: AtomicBool::new(false),
             observer,
             classes: Classes::default(),
@@ -411,7 +370,7 @@ impl Engine {
     /// Whether no request is pending and no call is in flight.
     #[cfg(all(test, shuttle))]
     pub(crate) fn is_idle(&self) -> bool {
-        self.lanes.all().iter().all(|lane| {
+        self.lanes().iter().all(|lane| {
             let state = lane.lock();
             state.queue.is_idle() && !state.has_driver
         })
@@ -428,9 +387,9 @@ impl Engine {
         self.forget_denials();
         self.opt_ins.leases.suspend(self);
         self.close_outage();
-        for lane in self.lanes.all() {
+        for lane in self.lanes() {
             answer::tell_failed(lane.drain(self), &closed());
-            lane.wake_driver(true);
+            lane.change(|_| {});
         }
     }
 

@@ -3,7 +3,6 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test --lib model_tests`
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,9 +10,9 @@ use std::time::Duration;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-use super::acquire::Acquire;
-use super::answer::{Answer, NoAnswer};
+use super::answer::Answer;
 use super::{Core, Engine};
+use crate::error::ErrorKind;
 use crate::options::LimiterOptions;
 use crate::queue::{MaxWait, Request};
 use crate::rt;
@@ -97,11 +96,11 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         up_to: false,
         create: None,
     };
-    let mut acquire = Acquire::new(&engine, &request);
+    let mut acquire = Box::pin(engine.acquire(&request));
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;
-            let verdict = poll_fn(|cx| match Pin::new(&mut acquire).poll(cx) {
+            let verdict = poll_fn(|cx| match acquire.as_mut().poll(cx) {
                 Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
                 Poll::Pending if polls == 0 => Poll::Ready(None),
                 Poll::Pending => {
@@ -116,7 +115,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             verdict
         }
         Habit::Sluggish(_) => {
-            let early = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+            let early = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await;
             match early {
                 Poll::Ready(verdict) => verdict,
                 Poll::Pending => {
@@ -128,7 +127,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             }
         }
         Habit::Moves(_) => {
-            let early = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+            let early = acquire.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match early {
                 Poll::Ready(verdict) => verdict,
                 Poll::Pending => acquire.await,
@@ -148,11 +147,11 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             }
             permits
         }
-        Ok(Answer::Denied { .. }) | Err(NoAnswer::Refused(_)) => {
+        Ok(Answer::Denied { .. } | Answer::Refused(_)) => {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Ok(Answer::ExceedsRate { .. }) => {
+        Err(error) if matches!(error.kind(), ErrorKind::ExceedsRate { .. }) => {
             let rate = engine.rate().expect("a call has named it").permits();
             assert!(permits > rate, "{permits} of {rate}: the answer of another request");
             0

@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, Decided, Granted, NoAnswer, Verdict};
+use super::answer::{Answer, Decided, Granted, Verdict};
 use super::flight::grants;
 use super::policy::{Followed, like_a_logs};
 use super::refund::Entry;
 use super::{Engine, closed, instant_after};
 use crate::clock::Now;
-use crate::error::{Error, Operation};
-use crate::observe::CallSize;
+use crate::error::{Error, Execution, Operation};
 use crate::options::Fraction;
 use crate::queue::Request;
 use crate::store::{
@@ -26,9 +25,9 @@ impl Engine {
     /// whatever it is granted belongs to the key.
     pub(crate) async fn acquire_once(self: &Arc<Self>, key: &[u8], request: Request) -> Verdict {
         if self.is_closed() {
-            return Err(NoAnswer::Failed(closed()));
+            return Err(closed());
         }
-        let lane = self.lane().map_err(NoAnswer::Failed)?;
+        let lane = self.lane()?;
         let behind = lane.lock().queue.wait_behind(self.core.now());
         let id = EntryId::of_key(key);
         let group = RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 };
@@ -52,7 +51,7 @@ impl Engine {
                 Some(policy) => self.ask_once_of_policy(policy, (id, key), &request, behind).await,
                 None => self.ask_once(call.clone(), request.clone()).await,
             };
-            let reply = answer.map_err(NoAnswer::Failed)?;
+            let reply = answer?;
             // Ask again: too many entries have expired for a single call to handle.
             if reply.outcomes.first().is_none_or(|group| group.outcome != Outcome::Undecided) {
                 break reply;
@@ -70,8 +69,8 @@ impl Engine {
                 Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request.clone() })))
             }
             (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, by: None, decided }),
-            (_, Some(wait)) if permits <= self.most_permits(rate) => Err(NoAnswer::Refused(wait)),
-            _ => Ok(Answer::ExceedsRate { requested: permits, rate, by: None }),
+            (_, Some(wait)) if permits <= self.most_permits(rate) => Ok(Answer::Refused(wait)),
+            _ => Err(self.exceeds(permits, rate, Execution::Executed)),
         }
     }
 
@@ -113,8 +112,7 @@ impl Engine {
         request: Request,
     ) -> Result<AcquireReply, Error> {
         let began = self.core.now();
-        let size = CallSize { requests: 1, permits: request.permits };
-        let observer = self.observer.acquire_call(size, None);
+        let observer = self.observer.acquire_call((1, request.permits), None);
         let engine = self.clone();
         let attempt = move |_: &Store, limit| {
             let now = engine.core.clock.read().now;

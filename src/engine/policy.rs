@@ -108,7 +108,7 @@ impl Flight {
         groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let rate = policy.rate();
         let Some(lane) = self.lane_call() else {
             unreachable!("the calls of a limiter with a policy are numbered")
@@ -121,7 +121,7 @@ impl Flight {
     /// The call's number for this attempt. A grant is dated when it was decided. One whose answer comes too late is
     /// made anew.
     pub(super) fn lane_call(&self) -> Option<LaneCall> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let own = engine.policy.as_ref();
         let members = engine.members.iter().filter_map(|member| member.engine.policy.as_ref());
         let interval_ms = own.into_iter().chain(members).map(|it| it.rate().interval_ms()).min()?;
@@ -146,7 +146,7 @@ impl Flight {
     /// that would go on for as long as the server is away.
     pub(super) fn abandon_number(&self) {
         if let Some(number) = &self.number
-            && let Some(calls) = &mut self.callers.lane.lock().calls
+            && let Some(calls) = &mut self.lane.lock().calls
         {
             calls.abandon(number);
             if !self.call.groups.is_empty() {
@@ -160,7 +160,7 @@ impl Flight {
     /// The call is dropped with its runtime, and so is its lane: no later call of the lane gives back what this one may
     /// have been granted. The client's own thread does, because the current runtime starts no more tasks.
     pub(super) fn give_back_elsewhere(&self) {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         if engine.is_closed() {
             return;
         }
@@ -170,7 +170,7 @@ impl Flight {
                 continue;
             }
             let Ok(runtime) = engine.core.own_runtime() else { return };
-            let number = self.callers.lane.lock().calls.as_mut().map(Calls::begin);
+            let number = self.lane.lock().calls.as_mut().map(Calls::begin);
             let Some(number) = number else { return };
             let (engine, busy) = (engine.clone(), Tasks::begin_in(&engine.core, runtime.id));
             runtime.spawn(async move {
@@ -267,7 +267,7 @@ impl Engine {
 
     /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody
     /// waits for it: a lane whose call has an answer is used again, and another call takes another lane.
-    async fn call_numbered<C: StoreCall>(
+    pub(super) async fn call_numbered<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: Instant,

@@ -12,12 +12,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
-use super::retry::{UntilDeadline, retry};
-use super::tasks::Tasks;
-use super::{Engine, closed, instant_after};
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use super::retry::{UntilDeadline, within};
+use super::{Engine, instant_after};
+use crate::error::{Error, Execution, Operation};
 use crate::policy::Mark;
-use crate::rt::{self, Mutex, RuntimeId, lock};
+use crate::rt::{Mutex, RuntimeId, lock};
 use crate::store::RefundCall;
 use crate::wire::entry::{EntryId, ID_LEN};
 
@@ -40,6 +39,15 @@ impl Entry {
         Arc::new(Entry { id, date, granted, mark: None, refunds: Mutex::default() })
     }
 
+    /// No entry: while the server is away, permits may be granted without being counted.
+    pub(crate) fn uncounted() -> Arc<Self> {
+        Entry::new(EntryId([0; ID_LEN]), 0, 0)
+    }
+
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.granted == 0
+    }
+
     /// What a call of a limiter with a policy was granted.
     pub(crate) fn marked(mark: Mark, granted: u64) -> Arc<Self> {
         let (id, refunds) = (EntryId([0; ID_LEN]), Mutex::default());
@@ -58,7 +66,7 @@ struct RefundState {
     left: Option<u64>,
     /// The calls of each runtime. Other runtimes may be parked forever, so their calls are neither joined
     /// nor waited for.
-    by_runtime: HashMap<Option<RuntimeId>, Calls>,
+    by_runtime: HashMap<RuntimeId, Calls>,
 }
 
 /// The calls of one runtime.
@@ -75,23 +83,14 @@ struct Open {
     requested: u64,
     /// The latest of its callers' deadlines.
     deadline: Instant,
-    /// A background task carries the call through to its end.
-    in_background: bool,
+    /// All of its callers wait, and learn soon that the server is away.
+    fails_fast: bool,
 }
 
-/// A call shared by all its requesters; it continues as long as one of them holds it. It returns how many
-/// permits it freed.
+/// A call shared by all its requesters, which a task carries through to its end. It returns how many permits it
+/// freed.
 type Sending = BoxFuture<'static, Result<u64, Error>>;
 pub(super) type RefundInFlight = Shared<Sending>;
-
-/// A requester's share in a call.
-struct RefundTicket {
-    call: RefundInFlight,
-    /// The permits given back by earlier tickets of the same call.
-    before: u64,
-    /// A task was already carrying the call through when this ticket was taken.
-    has_task: bool,
-}
 
 impl Engine {
     /// Gives permits of an entry back; returns how many were credited.
@@ -101,12 +100,15 @@ impl Engine {
         permits: u64,
         deadline: Duration,
     ) -> Result<u64, Error> {
+        if entry.is_uncounted() {
+            return Ok(0);
+        }
         let (engine, entry) = (self.clone(), entry.clone());
         let refund = async move {
             let deadline = instant_after(deadline);
-            let ticket = engine.join_refund(rt::current_id(), &entry, permits, deadline, false);
-            let freed = within(deadline, ticket.call).await?;
-            Ok(freed.saturating_sub(ticket.before).min(permits))
+            let (call, before) = engine.join_refund(&entry, permits, deadline, true)?;
+            let freed = within(deadline, call).await?;
+            Ok(freed.saturating_sub(before).min(permits))
         };
         self.core.in_runtime(refund).await
     }
@@ -118,7 +120,7 @@ impl Engine {
         permits: u64,
         deadline: Duration,
     ) -> Result<(), Error> {
-        let call = self.begin_to_give_back(entry, permits).ok_or_else(closed)?;
+        let call = self.begin_to_give_back(entry, permits)?;
         let freed = within(instant_after(deadline), call);
         self.core.in_runtime(freed).await.map(drop)
     }
@@ -126,7 +128,7 @@ impl Engine {
     /// Gives permits of an entry back in the background. If the runtime is ending, they expire like any
     /// others, an interval after they were granted.
     pub(crate) fn give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) {
-        drop(self.begin_to_give_back(entry, permits));
+        let _ = self.begin_to_give_back(entry, permits);
     }
 
     /// Gives back, in the background, all permits that attempts may have been granted whose answers were
@@ -144,69 +146,59 @@ impl Engine {
     }
 
     /// Gives permits of an entry back in the background; returns a future to await if completion matters.
+    /// Permits that cannot be given back expire.
     pub(super) fn begin_to_give_back(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         permits: u64,
-    ) -> Option<RefundInFlight> {
-        let runtime = self.core.runtime().ok()?;
+    ) -> Result<RefundInFlight, Error> {
         let deadline = instant_after(BACKGROUND_DEADLINE);
-        let ticket = self.join_refund(Some(runtime.id), entry, permits, deadline, true);
-        if !ticket.has_task {
-            let (call, busy) = (ticket.call.clone(), Tasks::begin_in(&self.core, runtime.id));
-            runtime.spawn(async move {
-                let _busy = busy;
-                // Permits that cannot be given back expire.
-                let _ = call.await;
-            });
-        }
-        Some(ticket.call)
+        Ok(self.join_refund(entry, permits, deadline, false)?.0)
     }
 
-    /// Adds a refund to the next call.
+    /// Adds a refund to the next call of the current runtime, and returns the permits that were added before it.
     fn join_refund(
         self: &Arc<Self>,
-        runtime: Option<RuntimeId>,
         entry: &Arc<Entry>,
         permits: u64,
         deadline: Instant,
-        in_background: bool,
-    ) -> RefundTicket {
+        fails_fast: bool,
+    ) -> Result<(RefundInFlight, u64), Error> {
+        let runtime = self.core.runtime()?;
         let mut guard = lock(&entry.refunds);
-        let calls = guard.by_runtime.entry(runtime).or_default();
+        let calls = guard.by_runtime.entry(runtime.id).or_default();
         let last = calls.last.as_ref().and_then(WeakShared::upgrade);
         let joined = last.clone().filter(|_| calls.open.is_some());
-        let open = calls.open.get_or_insert(Open { requested: 0, deadline, in_background: false });
+        // One that was dropped unsent, with its runtime, is sent along with this refund.
+        let open = calls.open.get_or_insert(Open { requested: 0, deadline, fails_fast });
         let before = open.requested;
         open.requested += permits;
         open.deadline = open.deadline.max(deadline);
-        let call = joined.unwrap_or_else(|| {
-            // Earlier requesters of the open call may have gone away before it was sent; their permits are
-            // given back along with this refund.
-            open.in_background = false;
-            let (engine, entry) = (self.clone(), entry.clone());
-            let sending = async move {
-                if let Some(previous) = last {
-                    let _ = previous.await;
-                }
-                engine.send_refund(runtime, &entry).await
-            };
-            let call = sending.boxed().shared();
-            calls.last = call.downgrade();
-            call
-        });
-        let has_task = open.in_background;
-        open.in_background |= in_background;
-        RefundTicket { call, before, has_task }
+        open.fails_fast &= fails_fast;
+        if let Some(call) = joined {
+            return Ok((call, before));
+        }
+        let (engine, entry, id) = (self.clone(), entry.clone(), runtime.id);
+        let sending = async move {
+            if let Some(previous) = last {
+                let _ = previous.await;
+            }
+            engine.send_refund(id, &entry).await
+        };
+        let call = sending.boxed().shared();
+        calls.last = call.downgrade();
+        drop(guard);
+        runtime.spawn_counted(&self.core, call.clone().map(drop));
+        Ok((call, before))
     }
 
     /// Makes the open call; returns how many permits it freed.
     async fn send_refund(
         self: &Arc<Self>,
-        runtime: Option<RuntimeId>,
+        runtime: RuntimeId,
         entry: &Entry,
     ) -> Result<u64, Error> {
-        let (Open { requested, deadline, in_background }, unsure, known, returned) = {
+        let (Open { requested, deadline, fails_fast }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds);
             let calls = state.by_runtime.get_mut(&runtime);
             let Some(open) = calls.and_then(|calls| calls.open.take()) else { return Ok(0) };
@@ -225,24 +217,21 @@ impl Engine {
                 return Ok(0);
             }
             let _may_come_back = self.permits_may_come_back();
-            return self.refund_marked(policy, mark, requested, deadline, !in_background).await;
+            return self.refund_marked(policy, mark, requested, deadline, fails_fast).await;
         }
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
-        let mut attempts = UntilDeadline {
+        let attempts = UntilDeadline {
             deadline,
             limit: self.core.attempt,
             is_idempotent: true,
-            fails_fast: || !in_background || self.is_closed(),
+            fails_fast: || fails_fast || self.is_closed(),
             is_unknown: unsure > 0,
-            is_certain: false,
             observer: self.observer.call(Operation::Refund),
             call: |limit| self.core.store.run(&self.keys, call, limit),
         };
         let may_come_back = self.permits_may_come_back();
-        let answer = retry(&mut attempts).await;
-        attempts.observer.ended(&answer);
-        let was_lost = attempts.is_unknown;
+        let (answer, was_lost) = attempts.answer().await;
         let mut state = lock(&entry.refunds);
         match answer {
             Ok(reply) => {
@@ -277,15 +266,6 @@ impl Engine {
     }
 }
 
-/// Waits for the answer until the deadline.
-pub(super) async fn within<T>(
-    deadline: Instant,
-    answer: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let answer = rt::in_time(rt::sleep_until(deadline), answer).await;
-    answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Timeout, Execution::Unknown)))
-}
-
 impl Engine {
     /// Called when permits may have come back or the rate may have changed: waiting requests ask at once,
     /// and cached denials are forgotten.
@@ -298,13 +278,8 @@ impl Engine {
 
     fn look_again(&self) {
         self.forget_denials();
-        for lane in self.lanes.all() {
-            let driver_sleeps = {
-                let mut state = lane.lock();
-                state.queue.ask_now();
-                state.driver_sleeps
-            };
-            lane.wake_driver(driver_sleeps);
+        for lane in self.lanes() {
+            lane.change(|state| state.queue.ask_now());
         }
         for group in self.dependents() {
             group.permits_came_back();

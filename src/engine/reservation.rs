@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::flight::Flight;
 use super::lane::LaneState;
-use super::opt_ins::leases::Leftover;
 use super::refund::Entry;
 use crate::store::{AcquireReply, Outcome};
 use crate::wire::entry::EntryId;
@@ -24,16 +22,6 @@ impl Reservation {
         let Outcome::Reserved(wait) = reply.outcomes.first()?.outcome else { return None };
         let date = reply.now.saturating_add(i64::try_from(wait.ms()).unwrap_or(i64::MAX));
         Some(Reservation { entry: Entry::new(id, date, permits), since: reply.now - 1 })
-    }
-}
-
-impl Flight {
-    /// The reservation of a request that by now exceeds the rate: the call has left the reservation
-    /// unchanged.
-    pub(super) fn unwanted_reservation(&self, reply: &AcquireReply) -> Option<Leftover> {
-        let exceeds = reply.outcomes.first()?.outcome == Outcome::ExceedsRate;
-        let entry = &self.reservation.as_ref().filter(|_| exceeds)?.entry;
-        Some((entry.clone(), entry.granted))
     }
 }
 

@@ -1,12 +1,15 @@
 //! Repeated attempts until one succeeds, with one back-off for all calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::ObservedCall;
+use super::Engine;
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::observe::{CallEvent, ObservedCall};
 use crate::rt;
+use crate::store::StoreCall;
 
 /// The second attempt is made almost at once, because most faults are a lost connection. It needs a
 /// millisecond of its own: if it were dated ahead of the clock, it would treat entries as expired that are
@@ -17,44 +20,7 @@ pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const SECOND_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// A call that can be attempted more than once.
-pub(crate) trait Attempts: Send {
-    type Output: Send;
-
-    /// The pause after the first attempt.
-    fn first_pause(&self) -> Duration {
-        FIRST_PAUSE
-    }
-
-    fn attempt(&mut self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
-
-    /// Whether another attempt may succeed.
-    fn may_fare_better(&self, error: &Error) -> bool {
-        error.may_be_retried()
-    }
-
-    /// Waits before the next attempt; an error means to give up.
-    fn pause(
-        &mut self,
-        pause: Duration,
-        error: Error,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
-}
-
-/// Makes attempts until one succeeds or fails for good, or `pause` gives up.
-pub(crate) async fn retry<A: Attempts>(attempts: &mut A) -> Result<A::Output, Error> {
-    let mut pause = attempts.first_pause();
-    loop {
-        let error = match attempts.attempt().await {
-            Ok(output) => return Ok(output),
-            Err(error) if !attempts.may_fare_better(&error) => return Err(error),
-            Err(error) => error,
-        };
-        attempts.pause(pause, error).await?;
-        pause = longer(pause);
-    }
-}
-
+/// The pause after this one.
 pub(crate) fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE)
 }
@@ -66,7 +32,7 @@ pub(crate) fn is_certain(error: &Error) -> bool {
         && !error.is_passing()
 }
 
-/// Attempts that are repeated until a deadline.
+/// A call that is attempted until it is answered or a deadline passes.
 pub(crate) struct UntilDeadline<F, G> {
     pub(crate) deadline: Instant,
     /// How long one attempt may take.
@@ -79,50 +45,78 @@ pub(crate) struct UntilDeadline<F, G> {
     pub(crate) fails_fast: G,
     /// Whether some attempt may have been executed without an answer.
     pub(crate) is_unknown: bool,
-    /// Whether the server was definitely out of reach at the last attempt.
-    pub(crate) is_certain: bool,
     pub(crate) observer: ObservedCall,
     pub(crate) call: F,
 }
 
-impl<T, F, G, Answer> Attempts for UntilDeadline<F, G>
-where
-    T: Send,
-    F: FnMut(Duration) -> Answer + Send,
-    G: Fn() -> bool + Send,
-    Answer: Future<Output = Result<T, Error>> + Send,
-{
-    type Output = T;
-
-    async fn attempt(&mut self) -> Result<T, Error> {
-        let left = self.deadline.saturating_duration_since(rt::now());
-        let answer = (self.call)(self.limit.min(left));
-        let error = match rt::in_time(rt::sleep_until(self.deadline), answer).await {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => error,
-            None => Error::new(ErrorKind::Timeout, Execution::Unknown),
+impl<F, G: Fn() -> bool> UntilDeadline<F, G> {
+    /// Makes the attempts. Also returns whether one of them may have been executed without an answer.
+    pub(crate) async fn answer<T, Answer>(mut self) -> (Result<T, Error>, bool)
+    where
+        F: FnMut(Duration) -> Answer,
+        Answer: Future<Output = Result<T, Error>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        let answer = loop {
+            let left = self.deadline.saturating_duration_since(rt::now());
+            let answer = (self.call)(self.limit.min(left));
+            let error = match within(self.deadline, answer).await {
+                Ok(answer) => break Ok(answer),
+                Err(error) => error,
+            };
+            let (fails_fast, execution) = ((self.fails_fast)(), error.execution());
+            let gives_up = fails_fast && is_certain(&error) && pause > FIRST_PAUSE;
+            // Once an attempt may have been executed, no later attempt can undo that.
+            self.is_unknown |= execution == Execution::Unknown;
+            let error = match self.is_unknown && execution == Execution::NotExecuted {
+                true => error.with_execution(Execution::Unknown),
+                false => error,
+            };
+            let may_fare_better =
+                error.may_be_retried() || error.execution() != Execution::Executed && !fails_fast;
+            let may_repeat = self.is_idempotent || error.execution() == Execution::NotExecuted;
+            let is_late = rt::now() + pause >= self.deadline;
+            if !may_fare_better || gives_up || !may_repeat || is_late {
+                break Err(error);
+            }
+            self.observer.tell_again(CallEvent::Retried { error: &error, pause });
+            rt::sleep(pause).await;
+            pause = longer(pause);
         };
-        self.is_certain = is_certain(&error);
-        // Once an attempt may have been executed, no later attempt can undo that.
-        self.is_unknown |= error.execution() == Execution::Unknown;
-        match self.is_unknown && error.execution() == Execution::NotExecuted {
-            true => Err(error.with_execution(Execution::Unknown)),
-            false => Err(error),
-        }
+        self.observer.ended(&answer);
+        (answer, self.is_unknown)
     }
+}
 
-    fn may_fare_better(&self, error: &Error) -> bool {
-        error.may_be_retried() || error.execution() != Execution::Executed && !(self.fails_fast)()
-    }
+/// Waits for the answer until the deadline.
+pub(super) async fn within<T>(
+    deadline: Instant,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = rt::in_time(rt::sleep_until(deadline), answer).await;
+    answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Timeout, Execution::Unknown)))
+}
 
-    async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {
-        let may_repeat = self.is_idempotent || error.execution() == Execution::NotExecuted;
-        let gives_up = (self.fails_fast)() && self.is_certain && pause > FIRST_PAUSE;
-        if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
-            return Err(error);
-        }
-        self.observer.is_retried(&error, pause);
-        rt::sleep(pause).await;
-        Ok(())
+impl Engine {
+    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
+    /// carried out.
+    pub(super) async fn call_until<C: StoreCall>(
+        self: &Arc<Self>,
+        operation: Operation,
+        deadline: Instant,
+        fails_fast: bool,
+        call: impl Fn(Option<i64>) -> C + Send + Sync,
+    ) -> Result<(C::Reply, bool), Error> {
+        let attempts = UntilDeadline {
+            deadline,
+            limit: self.core.attempt,
+            is_idempotent: true,
+            fails_fast: || fails_fast || self.is_closed(),
+            is_unknown: false,
+            observer: self.observer.call(operation),
+            call: |limit| self.attempt(call(self.core.told_ms()), limit),
+        };
+        let (answer, is_unknown) = attempts.answer().await;
+        answer.map(|answer| (answer, is_unknown))
     }
 }

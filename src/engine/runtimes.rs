@@ -2,20 +2,17 @@
 //!
 //! A client is usually a static that is called from many runtimes: one per test, per thread, or per
 //! `block_on`. A runtime may be parked or end at any time, so no runtime may depend on anything in another
-//! one: each has its own queues ([`super::lanes`]), connection and timers, created at its first call and
+//! one: each has its own queues ([`super::lane`]), connection and timers, created at its first call and
 //! removed when it ends. Callers outside any runtime are served by a thread that the client starts for
 //! them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::future::{Either, select};
-use futures::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
-use super::{Core, closed};
+use super::{Core, Engine, Tasks, closed};
 use crate::error::Error;
 use crate::rt::atomic::{AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
@@ -51,26 +48,33 @@ pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     pub(super) handle: Handle,
     /// The limiters that have a lane in this runtime; `None` once it has ended.
-    limiters: Mutex<Option<Vec<Weak<dyn HasLane>>>>,
-}
-
-/// A limiter, as seen by its runtimes.
-pub(super) trait HasLane: Send + Sync {
-    /// Called when a runtime has ended, and with it the limiter's lane there.
-    fn end_lane(&self, runtime: RuntimeId);
+    limiters: Mutex<Option<Vec<Weak<Engine>>>>,
 }
 
 impl Runtime {
     fn new(handle: Handle) -> Arc<Self> {
-        Arc::new(Runtime { id: rt::id(&handle), handle, limiters: Mutex::new(Some(Vec::new())) })
+        Arc::new(Runtime { id: handle.id(), handle, limiters: Mutex::new(Some(Vec::new())) })
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        rt::spawn_on(&self.handle, task);
+        self.handle.spawn(task);
+    }
+
+    /// Spawns a task that [`Core::close`] waits for.
+    pub(super) fn spawn_counted(
+        &self,
+        core: &Arc<Core>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let busy = Tasks::begin_in(core, self.id);
+        self.spawn(async move {
+            let _busy = busy;
+            task.await;
+        });
     }
 
     /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
-    pub(super) fn register<L: HasLane + 'static>(&self, limiter: &Arc<L>) -> bool {
+    pub(super) fn register(&self, limiter: &Arc<Engine>) -> bool {
         let mut limiters = lock(&self.limiters);
         let Some(limiters) = limiters.as_mut() else { return false };
         // Limiters that no longer exist are dropped before the list grows: a service may name one for each
@@ -79,8 +83,7 @@ impl Runtime {
             limiters.retain(|limiter| limiter.strong_count() > 0);
             limiters.reserve(limiters.len());
         }
-        let limiter = Arc::downgrade(limiter);
-        limiters.push(limiter);
+        limiters.push(Arc::downgrade(limiter));
         true
     }
 
@@ -106,9 +109,8 @@ impl Core {
 
     /// The current runtime; `None` if it is ending and starts no more tasks.
     fn caller_runtime(self: &Arc<Self>, handle: Handle) -> Option<Arc<Runtime>> {
-        let id = rt::id(&handle);
-        let (client_lives, client_gone) = oneshot::channel();
-        let runtime = {
+        let id = handle.id();
+        let (runtime, client_gone) = {
             let mut known = lock(&self.runtimes.known);
             if let Some(own) = known.own.as_ref().filter(|own| own.runtime.id == id) {
                 return Some(own.runtime.clone());
@@ -117,14 +119,15 @@ impl Core {
                 return Some(watched.runtime.clone());
             }
             rt::require_time_driver();
+            let (client_lives, client_gone) = oneshot::channel();
             let runtime = Runtime::new(handle.clone());
             let watched = Watched { runtime: runtime.clone(), _client_lives: client_lives };
             known.callers.insert(id, watched);
-            runtime
+            (runtime, client_gone)
         };
         // Spawn without the lock: a runtime that is ending drops the task right here.
         let watch = Watch { core: Arc::downgrade(self), runtime };
-        rt::spawn_on(&handle, async move {
+        handle.spawn(async move {
             let _watch = watch;
             let _ = client_gone.await;
         });
@@ -182,28 +185,20 @@ impl Core {
 
     /// The runtimes in which a task does not run within a moment, because nothing drives them.
     pub(super) async fn parked_runtimes(&self) -> Vec<RuntimeId> {
-        let runtimes: Vec<_> = {
+        let silent = Arc::new(Mutex::new(HashSet::new()));
+        let known: Vec<_> = {
             let known = lock(&self.runtimes.known);
             known.callers.values().map(|watched| watched.runtime.clone()).collect()
         };
-        let answers = runtimes.iter().map(|runtime| {
-            let (alive, answer) = oneshot::channel();
+        for runtime in known {
+            let (id, heard) = (runtime.id, silent.clone());
+            lock(&silent).insert(id);
             runtime.spawn(async move {
-                let _ = alive.send(());
+                lock(&heard).remove(&id);
             });
-            async move {
-                let _ = answer.await;
-                runtime.id
-            }
-        });
-        let mut answers: FuturesUnordered<_> = answers.collect();
-        let late = rt::sleep(PARKED_AFTER);
-        futures::pin_mut!(late);
-        let mut silent: Vec<_> = runtimes.iter().map(|runtime| runtime.id).collect();
-        while let Either::Left((Some(id), _)) = select(answers.next(), &mut late).await {
-            silent.retain(|silent| *silent != id);
         }
-        silent
+        rt::sleep(PARKED_AFTER).await;
+        lock(&silent).drain().collect()
     }
 
     /// Ends what a closed client has in its runtimes: the tasks that watch them, connections, and the

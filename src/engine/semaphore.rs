@@ -13,10 +13,10 @@ use tokio::sync::{Notify, oneshot};
 
 use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
-use super::refund::{BACKGROUND_DEADLINE, within};
-use super::retry::{UntilDeadline, retry};
+use super::refund::BACKGROUND_DEADLINE;
+use super::retry::within;
 use super::runtimes::Runtime;
-use super::{Calls, Core, Engine, Tasks, instant_after};
+use super::{Core, Engine, Tasks, instant_after};
 use crate::decision::DecidedBy;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
@@ -27,7 +27,6 @@ use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
     SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
-    StoreCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -38,6 +37,8 @@ pub(crate) struct Terms {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases are renewed while permits are held.
     pub(crate) renews: bool,
+    /// The time to live of the keys after each acquire and renewal; `None` if nothing is said about it.
+    pub(crate) keep_alive_ms: Option<u64>,
     /// The permits to set if there is no semaphore.
     pub(crate) create: Option<u64>,
 }
@@ -47,7 +48,8 @@ pub(crate) struct Semaphore {
     pub(crate) terms: Terms,
     /// The permits that are held, by the first of their ids, until they are given back.
     held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
-    returns: Mutex<Returns>,
+    /// What the next call gives back.
+    returns: Mutex<Vec<Return>>,
     /// Whether a task gives permits back, renews them, listens.
     gives_back: AtomicBool,
     renews: AtomicBool,
@@ -58,20 +60,9 @@ pub(crate) struct Semaphore {
     asks_at_once: AtomicBool,
 }
 
-/// Permits that wait for the next call that gives permits back.
-#[derive(Default)]
-struct Returns {
-    pending: Vec<Return>,
-    /// Plain: the calls' numbers.
-    calls: Option<Calls>,
-}
-
+/// Permits that are given back.
 struct Return {
-    call: CallId,
-    first: u32,
-    permits: u32,
-    /// Whether the lease may have ended.
-    may_be_late: bool,
+    held: Arc<Held>,
     done: Option<oneshot::Sender<Result<Returned, Error>>>,
     /// What must live until then: without its client, the client's thread would end.
     _keeps: Option<Box<dyn Send + Sync>>,
@@ -135,10 +126,6 @@ impl Semaphore {
         // In process it is answered at once, and never refused.
         let _ = stand_in.core.store.run(&stand_in.keys, call, Duration::ZERO).now_or_never();
     }
-
-    fn forget(&self, held: &Held) {
-        lock(&self.held).remove(&(held.call, held.first));
-    }
 }
 
 /// Marks that a task of a semaphore runs, until it ends or is dropped with its thread.
@@ -185,7 +172,7 @@ impl Flight {
         groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let terms = semaphore.terms;
         let call = SemaphoreAcquireCall {
             kind: terms.kind,
@@ -194,6 +181,7 @@ impl Flight {
             lane: self.number.clone(),
             is_repeat: !self.is_first_attempt(),
             lease_ms: terms.lease_ms,
+            keep_alive_ms: terms.keep_alive_ms,
             create: terms.create,
             groups: groups.to_vec(),
         };
@@ -214,14 +202,14 @@ impl Flight {
 
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
-        if !self.callers.engine.is_plain_semaphore() {
+        if !self.engine.is_plain_semaphore() {
             drop(self.hold(0, self.permits()));
         }
     }
 
     /// Permits of this call for one of its requests, from this one on.
     pub(super) fn hold(&self, first: u64, permits: u64) -> Arc<Hold> {
-        let engine = &self.callers.engine;
+        let engine = &self.engine;
         let ends = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
             Some(ms) => ends_after(self.attempt_began, ms),
             None => Time::MAX,
@@ -234,8 +222,13 @@ impl Flight {
 
 impl Terms {
     /// Those of a semaphore in this process, whose holders live as long as it does.
-    pub(crate) const IN_PROCESS: Terms =
-        Terms { kind: SemaphoreKind::Expirable, lease_ms: None, renews: false, create: None };
+    pub(crate) const IN_PROCESS: Terms = Terms {
+        kind: SemaphoreKind::Expirable,
+        lease_ms: None,
+        renews: false,
+        keep_alive_ms: None,
+        create: None,
+    };
 
     /// What this client knows of a semaphore, in the form in which it knows limiters.
     pub(crate) fn rate(&self, permits: u64) -> Rate {
@@ -279,13 +272,8 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
-    /// Gives the permits back, once; false if that has been done.
-    fn give_back(
-        &self,
-        engine: &Arc<Engine>,
-        done: Option<oneshot::Sender<Result<Returned, Error>>>,
-        keeps: Option<Box<dyn Send + Sync>>,
-    ) -> bool {
+    /// The client no longer looks after the permits; false if it does not already.
+    fn end(&self, engine: &Engine) -> bool {
         // Before any lock: in a forked child it may be held for ever.
         let is_own = self.process == std::process::id();
         if !is_own || self.is_over.swap(true, Ordering::AcqRel) {
@@ -293,14 +281,24 @@ impl Held {
         }
         self.has_ended.notify_waiters();
         if let Some(semaphore) = &engine.semaphore {
-            semaphore.forget(self);
-            engine.stand_in_has_more();
+            lock(&semaphore.held).remove(&(self.call, self.first));
         }
-        let Held { call, first, permits, .. } = *self;
-        let may_be_late = self.is_lost(engine);
-        let what = Return { call, first, permits, may_be_late, done, _keeps: keeps };
-        engine.give_permits_back(what);
         true
+    }
+
+    /// Gives the permits back, once; false if that has been done.
+    fn give_back(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        done: Option<oneshot::Sender<Result<Returned, Error>>>,
+        keeps: Option<Box<dyn Send + Sync>>,
+    ) -> bool {
+        let gives_back = self.end(engine);
+        if gives_back {
+            engine.stand_in_has_more();
+            engine.give_permits_back(Return { held: self.clone(), done, _keeps: keeps });
+        }
+        gives_back
     }
 }
 
@@ -391,11 +389,7 @@ impl Hold {
 
     /// Keeps the permits out: nobody renews them, and nobody gives them back.
     pub(crate) fn keep(&self) {
-        self.held.is_over.store(true, Ordering::Release);
-        self.held.has_ended.notify_waiters();
-        if let Some(semaphore) = &self.engine.semaphore {
-            semaphore.forget(&self.held);
-        }
+        self.held.end(&self.engine);
     }
 }
 
@@ -419,7 +413,7 @@ impl Engine {
         }
         let running = {
             let mut returns = lock(&semaphore.returns);
-            returns.pending.push(what);
+            returns.push(what);
             Running::begin(self, |semaphore| &semaphore.gives_back)
         };
         let Some(running) = running else { return };
@@ -432,11 +426,9 @@ impl Engine {
                 });
             }
             Err(error) => {
-                let failed = std::mem::take(&mut lock(&semaphore.returns).pending);
+                let failed = std::mem::take(&mut *lock(&semaphore.returns));
                 drop(running);
-                for done in failed.into_iter().filter_map(|failed| failed.done) {
-                    let _ = done.send(Err(error.clone()));
-                }
+                failed.into_iter().for_each(|what| what.end(Err(error.clone())));
             }
         }
     }
@@ -452,17 +444,11 @@ impl Engine {
     }
 
     fn give_back_in_process(self: &Arc<Self>, semaphore: &Semaphore, what: Return) {
-        let calls = semaphore.release_calls(None, std::slice::from_ref(&what)).into_iter();
-        let answers = calls.map(|call| {
-            let call = SemaphoreReleaseCall { at: call.at.or(self.core.told_ms()), ..call };
-            let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
-            answer.unwrap_or_else(|| Err(super::closed()))
-        });
-        let answer: Result<Vec<_>, _> = answers.collect();
+        let call = semaphore.release_call(self.core.told_ms(), std::slice::from_ref(&what.held));
+        let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
         self.permits_came_back();
-        if let Some(done) = what.done {
-            let _ = done.send(answer.map(|returned| worst(returned.into_iter().flatten())));
-        }
+        let answer = answer.unwrap_or_else(|| Err(super::closed()));
+        what.end(answer.map(|returned| worst(returned.into_iter())));
     }
 
     fn start_renewing(self: &Arc<Self>) {
@@ -480,17 +466,30 @@ impl Engine {
     /// Makes calls that give permits back until all are answered.
     async fn release_all(
         self: &Arc<Self>,
-        calls: Vec<SemaphoreReleaseCall>,
+        semaphore: &Semaphore,
+        batch: &[Arc<Held>],
         deadline: tokio::time::Instant,
     ) -> Result<Vec<Returned>, Error> {
-        let mut returned = Vec::new();
-        for call in calls {
-            let attempt = |at| SemaphoreReleaseCall { at: call.at.or(at), ..call.clone() };
+        if semaphore.is_plain() {
+            let all = semaphore.release_call(Some(0), batch);
+            let call = |lane| SemaphoreReleaseCall { lane: Some(lane), ..all.clone() };
+            return self.call_numbered(Operation::Release, deadline, false, call).await;
+        }
+        // Reading its clock costs a server a tenth of the call.
+        let is_timed = batch.iter().any(|held| held.is_lost(self));
+        let all = semaphore.release_call(None, batch).permits;
+        let mut returned = Vec::with_capacity(all.len());
+        for permits in all.chunks(IDS_PER_CALL as usize) {
+            let attempt = |at| SemaphoreReleaseCall {
+                at: if is_timed { at } else { Some(0) },
+                permits: permits.to_vec(),
+                ..semaphore.release_call(None, &[])
+            };
             let answer = self.call_until(Operation::Release, deadline, false, attempt).await?;
-            let (permits, is_repeat) = answer;
-            returned.extend(permits.into_iter().map(|permit| match permit {
+            let (answers, is_repeat) = answer;
+            returned.extend(answers.into_iter().map(|permit| match permit {
                 // By an earlier attempt, whose answer was lost.
-                Returned::Gone if is_repeat && !self.is_plain_semaphore() => Returned::InTime,
+                Returned::Gone if is_repeat => Returned::InTime,
                 permit => permit,
             }));
         }
@@ -513,6 +512,7 @@ impl Engine {
                 at,
                 lease_ms: Some(lease_ms),
                 may_shorten: false,
+                keep_alive_ms: self.semaphore.as_ref().and_then(|it| it.terms.keep_alive_ms),
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);
@@ -544,30 +544,6 @@ impl Engine {
             let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(began, ms));
             held.ends.store(ends, Ordering::Release);
         }
-    }
-
-    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
-    /// carried out.
-    pub(super) async fn call_until<C: StoreCall>(
-        self: &Arc<Self>,
-        operation: Operation,
-        deadline: tokio::time::Instant,
-        fails_fast: bool,
-        call: impl Fn(Option<i64>) -> C + Send + Sync,
-    ) -> Result<(C::Reply, bool), Error> {
-        let mut attempts = UntilDeadline {
-            deadline,
-            limit: self.core.attempt,
-            is_idempotent: true,
-            fails_fast: || fails_fast || self.is_closed(),
-            is_unknown: false,
-            is_certain: false,
-            observer: self.observer.call(operation),
-            call: |limit| self.attempt(call(self.core.told_ms()), limit),
-        };
-        let answer = retry(&mut attempts).await;
-        attempts.observer.ended(&answer);
-        answer.map(|answer| (answer, attempts.is_unknown))
     }
 
     /// Hears of permits that others give back, for as long as somebody waits here.
@@ -614,7 +590,7 @@ impl Engine {
     }
 
     fn has_waiters(&self) -> bool {
-        self.lanes.all().iter().any(|lane| !lane.lock().queue.is_idle())
+        self.lanes().iter().any(|lane| !lane.lock().queue.is_idle())
     }
 }
 
@@ -662,37 +638,30 @@ async fn give_all_back(mut running: Running) {
     loop {
         // Those that are given back at the same time share the call.
         rt::yield_now().await;
-        let (batch, number) = {
+        let batch = {
             let mut returns = lock(&semaphore.returns);
-            let batch = std::mem::take(&mut returns.pending);
-            if batch.is_empty() {
+            if returns.is_empty() {
                 // Under the lock: whoever comes next begins another task.
                 running.end();
                 return;
             }
-            let number = semaphore
-                .is_plain()
-                .then(|| returns.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin());
-            (batch, number)
+            std::mem::take(&mut *returns)
         };
         // Permits with a lease come back by themselves at its end.
         let deadline = match semaphore.terms.lease_ms {
             Some(ms) => Duration::from_millis(ms).max(BACKGROUND_DEADLINE),
             None => LONGEST_ATTEMPTS,
         };
-        let calls = semaphore.release_calls(number, &batch);
-        let answer = engine.release_all(calls, instant_after(deadline)).await;
+        let held: Vec<_> = batch.iter().map(|what| what.held.clone()).collect();
+        let answer = engine.release_all(semaphore, &held, instant_after(deadline)).await;
         if let Err(error) = &answer {
-            let mut returns = lock(&semaphore.returns);
-            // The outcome may be unknown: the next call must not count as a repetition.
-            returns.calls = None;
             let may_repeat = match semaphore.terms.kind {
                 SemaphoreKind::Plain => error.execution() == Execution::NotExecuted,
                 SemaphoreKind::Expirable => error.execution() != Execution::Executed,
             };
             if may_repeat && semaphore.terms.lease_ms.is_none() && !engine.is_closed() {
                 // They are not lost as long as this process lives.
-                returns.pending.extend(batch);
+                lock(&semaphore.returns).extend(batch);
                 continue;
             }
         }
@@ -701,12 +670,18 @@ async fn give_all_back(mut running: Running) {
         for what in batch {
             let answer = match &mut answers {
                 Ok(answers) if semaphore.is_plain() => Ok(worst(answers.clone())),
-                Ok(answers) => Ok(worst(answers.take(what.permits as usize))),
+                Ok(answers) => Ok(worst(answers.take(what.held.permits as usize))),
                 Err(error) => Err(error.clone()),
             };
-            if let Some(done) = what.done {
-                let _ = done.send(answer);
-            }
+            what.end(answer);
+        }
+    }
+}
+
+impl Return {
+    fn end(self, answer: Result<Returned, Error>) {
+        if let Some(done) = self.done {
+            let _ = done.send(answer);
         }
     }
 }
@@ -725,27 +700,20 @@ impl Semaphore {
             lane: Some(lane),
             is_repeat: false,
             lease_ms: None,
+            keep_alive_ms: None,
             create: None,
             groups: Vec::new(),
         }
     }
 
-    /// The calls that give these back: as many as their ids take.
-    fn release_calls(&self, lane: Option<LaneCall>, batch: &[Return]) -> Vec<SemaphoreReleaseCall> {
-        let count = batch.iter().map(|what| u64::from(what.permits)).sum();
-        // Reading its clock costs a server a tenth of the call, and no lease has ended by 1970.
-        let at = batch.iter().all(|what| !what.may_be_late).then_some(0);
-        let call = SemaphoreReleaseCall { kind: self.terms.kind, at, lane, permits: vec![], count };
-        if self.is_plain() {
-            return vec![call];
-        }
-        let ids = |what: &Return| {
-            let (call, range) = (what.call, what.first..what.first + what.permits);
-            range.map(move |index| call.permit(index))
+    /// A call that gives these back.
+    fn release_call(&self, at: Option<i64>, batch: &[Arc<Held>]) -> SemaphoreReleaseCall {
+        let permits = match self.terms.kind {
+            SemaphoreKind::Plain => Vec::new(),
+            SemaphoreKind::Expirable => batch.iter().flat_map(|held| held.ids()).collect(),
         };
-        let ids: Vec<_> = batch.iter().flat_map(ids).collect();
-        let calls = ids.chunks(IDS_PER_CALL as usize);
-        calls.map(|ids| SemaphoreReleaseCall { permits: ids.to_vec(), ..call.clone() }).collect()
+        let count = batch.iter().map(|held| u64::from(held.permits)).sum();
+        SemaphoreReleaseCall { kind: self.terms.kind, at, lane: None, permits, count }
     }
 }
 

@@ -24,14 +24,11 @@ pub(crate) struct TaskGuard {
 impl Tasks {
     /// Registers an activity in the current runtime.
     pub(crate) fn begin(core: &Arc<Core>) -> TaskGuard {
-        Tasks::begin_on(core, rt::current_id())
+        Tasks::begin_in(core, rt::current_id())
     }
 
-    pub(crate) fn begin_in(core: &Arc<Core>, runtime: RuntimeId) -> TaskGuard {
-        Tasks::begin_on(core, Some(runtime))
-    }
-
-    fn begin_on(core: &Arc<Core>, runtime: Option<RuntimeId>) -> TaskGuard {
+    pub(crate) fn begin_in(core: &Arc<Core>, runtime: impl Into<Option<RuntimeId>>) -> TaskGuard {
+        let runtime = runtime.into();
         *lock(&core.tasks.counts).entry(runtime).or_default() += 1;
         TaskGuard { core: core.clone(), runtime }
     }

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
-use crate::engine::acquire::Acquire;
-use crate::engine::answer::{Answer, NoAnswer, Verdict};
+use crate::engine::answer::{Answer, Verdict};
 use crate::engine::micros;
 use crate::engine::outage::Outage;
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::error::{Error, Execution, Operation};
 use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
@@ -48,19 +47,7 @@ impl RateLimiter {
     /// The future belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        let max_wait = self.max_wait(timeout);
-        let mut observer = self.engine().observer.acquire(permits);
-        if self.engine().answers_locally() {
-            self.pay_budget().await;
-            if let Some(answer) = self.answer_locally(permits, max_wait) {
-                observer.decided(&answer);
-                return Ok(answer);
-            }
-        }
-        observer.is_queued();
-        let answer = self.decide(&self.request(permits, max_wait), true).await;
-        observer.ended(&answer);
-        answer
+        self.acquire_within(permits, micros(timeout).min(Time::MAX - 1)).await
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -73,19 +60,7 @@ impl RateLimiter {
     ///
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        // Not by `try_acquire`: a future within a future makes those of all callers larger.
-        let mut observer = self.engine().observer.acquire(permits);
-        if self.engine().answers_locally() {
-            self.pay_budget().await;
-            if let Some(answer) = self.answer_locally(permits, MaxWait::None) {
-                observer.decided(&answer);
-                return Ok(answer);
-            }
-        }
-        observer.is_queued();
-        let answer = self.decide(&self.request(permits, MaxWait::None), true).await;
-        observer.ended(&answer);
-        answer
+        self.acquire_within(permits, 0).await
     }
 
     /// Takes what there is now of `permits`: at least one, at most all of them. [`Grant::permits`] says how many.
@@ -169,33 +144,34 @@ impl RateLimiter {
     ///
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
+        match self.acquire_within(permits, Time::MAX).await? {
+            Decision::Granted(grant) => Ok(grant),
+            Decision::Denied(_) => unreachable!("without a timeout it is not denied"),
+        }
+    }
+
+    /// An acquire that waits for so long after its first poll at most; [`Time::MAX`] is without end.
+    async fn acquire_within(&self, permits: u64, longest: Time) -> Result<Decision, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
-            let mut answer = None;
             if self.engine().answers_locally() {
                 self.pay_budget().await;
-                answer = self.answer_locally(permits, MaxWait::Unbounded);
-            }
-            let answer = match answer {
-                Some(answer) => answer,
-                None => {
-                    observer.is_queued();
-                    match self.decide(&self.request(permits, MaxWait::Unbounded), true).await {
-                        Ok(answer) => answer,
-                        Err(error) => {
-                            observer.failed(&error);
-                            return Err(error);
-                        }
-                    }
+                if let Some(decision) = self.answer_locally(permits, longest == 0) {
+                    observer.decided(&decision);
+                    return Ok(decision);
                 }
+            }
+            observer.is_queued();
+            let max_wait = match longest {
+                Time::MAX => MaxWait::Unbounded,
+                longest => self.max_wait(Duration::from_micros(longest)),
             };
+            let answer = self.decide(&self.request(permits, max_wait), true).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
-            if answer.is_granted() {
-                observer.decided(&answer);
-            }
-            if let Decision::Granted(grant) = answer {
-                return Ok(grant);
+            if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
+                observer.ended(&answer);
+                return answer;
             }
         }
     }
@@ -220,13 +196,12 @@ impl RateLimiter {
     }
 
     /// The answer without a call, if there is one.
-    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+    fn answer_locally(&self, permits: u64, is_now: bool) -> Option<Decision> {
         let engine = self.engine();
         if let Some(taken) = engine.leases().take(engine, permits) {
             let grant = Grant::leased(engine.clone(), taken, permits, self.deadline);
             return Some(Decision::Granted(grant));
         }
-        let is_now = max_wait == MaxWait::None;
         let (wait, rate) = is_now.then(|| engine.remembered_denial(permits))??;
         Some(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)))
     }
@@ -234,7 +209,7 @@ impl RateLimiter {
     /// Like [`answer_locally`](Self::answer_locally), for a caller that blocks.
     #[cfg(feature = "blocking")]
     pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
-        let answer = self.answer_locally(permits, max_wait)?;
+        let answer = self.answer_locally(permits, max_wait == MaxWait::None)?;
         // Only once there is an answer: otherwise the call that follows would be counted twice.
         self.engine().observer.acquire(permits).decided(&answer);
         Some(answer)
@@ -255,20 +230,20 @@ impl RateLimiter {
         let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(request.clone())).await,
-            false => Acquire::new(self.engine(), request).await,
+            false => self.engine().acquire(request).await,
         };
-        // Most calls end here, without looking at the other outcomes.
-        if let Ok(Answer::Granted(granted)) = verdict {
-            return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
-        }
-        let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
-        let decision = self.decision(verdict, request.fewest());
-        if is_local {
-            // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
-            // from running.
-            tokio::task::consume_budget().await;
-        }
-        decision
+        let wait = match verdict {
+            // Dropped here, or the future of every call would have room for it until its end.
+            Ok(Answer::Refused(wait)) => {
+                drop(verdict);
+                wait
+            }
+            verdict => return self.decision(verdict, request.fewest()),
+        };
+        // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
+        // from running.
+        tokio::task::consume_budget().await;
+        self.decision(Ok(Answer::Refused(wait)), request.fewest())
     }
 
     /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped
@@ -324,14 +299,16 @@ impl RateLimiter {
         Ok(outage)
     }
 
-    /// Asks the store for a client that leases permits, which a refused request may need.
+    /// Asks the store for a client that leases permits. If a refused request would fit with those, returns them and
+    /// asks a second time. Apart from the wait for permits, both calls together take no longer than one may.
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
-        let began = self.engine().core.now();
-        let mut verdict = Acquire::new(self.engine(), &request).await;
+        let engine = self.engine();
+        let due = request.due(engine.core.now());
+        let verdict = engine.acquire(&request).await;
         if let Ok(Answer::Denied { decided, .. }) = &verdict
-            && let Some(second) = self.ask_without_leases(request, began, decided.left).await
+            && engine.leases().return_and_wait(engine, request.fewest(), decided.left, due).await
         {
-            verdict = second;
+            return engine.acquire(&request.again(due, engine.core.now())).await;
         }
         verdict
     }
@@ -364,18 +341,6 @@ impl RateLimiter {
             Ok(Answer::Granted(granted)) => {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
-            Ok(Answer::ExceedsRate { requested, rate, by }) => {
-                let kind =
-                    ErrorKind::ExceedsRate { requested, rate: self.engine().most_permits(rate) };
-                let error = Error::new(kind, Execution::Executed);
-                let error = match by {
-                    Some(by) => {
-                        error.in_limiter(&self.engine().members[usize::from(by)].engine.name)
-                    }
-                    None => error,
-                };
-                Err(self.error(Operation::Acquire, error))
-            }
             Ok(Answer::Denied { wait, by: None, decided }) => {
                 Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Store)))
             }
@@ -384,7 +349,7 @@ impl RateLimiter {
                 let denial = Denial::new(wait, Some(member.rate), DecidedBy::Store);
                 Ok(Decision::Denied(denial.refused_by_limit(&member.engine.name)))
             }
-            Err(NoAnswer::Refused(wait)) => {
+            Ok(Answer::Refused(wait)) => {
                 let rate = self.engine().rate();
                 let is_a_log = self.engine().is_redissons_limiter();
                 if let Some(rate) =
@@ -394,31 +359,14 @@ impl RateLimiter {
                 }
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
-            Err(NoAnswer::Failed(failure)) => Err(self.error(Operation::Acquire, failure)),
+            Err(failure) => Err(self.error(Operation::Acquire, failure)),
         }
     }
 
     /// The error for a request of more than the rate, without a call.
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
-        let rate = self.engine().most_permits(rate);
-        let kind = ErrorKind::ExceedsRate { requested: permits, rate };
-        self.error(Operation::Acquire, Error::new(kind, Execution::NotExecuted))
-    }
-
-    /// If a refused request would fit with the permits that this client has leased, returns those and asks a
-    /// second time. Apart from the wait for permits, both calls together take no longer than one may.
-    async fn ask_without_leases(
-        &self,
-        request: Request,
-        began: Time,
-        left: u64,
-    ) -> Option<Verdict> {
-        let due = request.due(began);
-        let engine = self.engine();
-        if !engine.leases().return_and_wait(engine, request.fewest(), left, due).await {
-            return None;
-        }
-        Some(Acquire::new(engine, &request.again(due, engine.core.now())).await)
+        let error = self.engine().exceeds(permits, rate, Execution::NotExecuted);
+        self.error(Operation::Acquire, error)
     }
 }
 

@@ -6,8 +6,7 @@ use tokio::task::consume_budget;
 
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
-use crate::engine::acquire::Acquire;
-use crate::engine::answer::{Answer, NoAnswer};
+use crate::engine::answer::Answer;
 use crate::engine::closed;
 use crate::engine::outage::{Outage, OutageReport, StandIn};
 use crate::error::{Error, ErrorKind, Operation};
@@ -33,12 +32,12 @@ impl RateLimiter {
         outage: &'a Outage,
         policy: OnOutage,
     ) -> BoxFuture<'a, Result<Decision, Error>> {
-        Asked { limiter: self, request, key, outage, policy }.decide().boxed()
+        OutageAcquire { limiter: self, request, key, outage, policy }.decide().boxed()
     }
 }
 
 /// A request to a limiter that has a policy for outages.
-struct Asked<'a> {
+struct OutageAcquire<'a> {
     limiter: &'a RateLimiter,
     request: Request,
     key: Option<&'a [u8]>,
@@ -46,7 +45,7 @@ struct Asked<'a> {
     policy: OnOutage,
 }
 
-impl Asked<'_> {
+impl OutageAcquire<'_> {
     async fn decide(self) -> Result<Decision, Error> {
         let engine = self.limiter.engine();
         let mut failed: Option<Error> = None;
@@ -110,7 +109,7 @@ impl Asked<'_> {
             OnOutage::Allow => {
                 let permits = self.request.permits;
                 self.outage.count(&engine.core, |report| report.granted += permits);
-                let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
+                let grant = Grant::unlimited(engine, rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
             OnOutage::Deny => StandIn::Denies,
@@ -129,25 +128,24 @@ impl Asked<'_> {
         let fits = request.fewest() <= stand_in.most_permits(own_rate);
         let answer = match self.key {
             Some(key) => stand_in.acquire_once(key, request).await,
-            None => Acquire::new(&stand_in, &request).await,
+            None => stand_in.acquire(&request).await,
         };
         Some(match answer {
             Ok(Answer::Granted(granted)) => {
                 self.outage.count(&engine.core, |report| report.granted += granted.permits());
                 Ok(Decision::Granted(Grant::new(granted, deadline)))
             }
-            Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) if fits => {
+            Ok(Answer::Denied { wait, .. } | Answer::Refused(wait)) if fits => {
                 self.outage.count(&engine.core, |report| report.denied += 1);
                 Ok(Decision::Denied(Denial::new(wait, Some(own_rate), DecidedBy::Outage)))
             }
             // The server may grant it when it is back.
-            Ok(Answer::Denied { .. } | Answer::ExceedsRate { .. }) | Err(NoAnswer::Refused(_)) => {
-                self.deny(rate, error)
-            }
-            Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
-                return None;
-            }
-            Err(NoAnswer::Failed(failure)) => Err(self.error(failure)),
+            Ok(Answer::Denied { .. } | Answer::Refused(_)) => self.deny(rate, error),
+            Err(failure) => match failure.kind() {
+                ErrorKind::ExceedsRate { .. } => self.deny(rate, error),
+                ErrorKind::NotInitialized => return None,
+                _ => Err(self.error(failure)),
+            },
         })
     }
 

@@ -1,4 +1,4 @@
-//! Callers arrive, and give up.
+//! Callers arrive, give up, and time out.
 
 use super::batch::MAX_GROUPS;
 use super::events::{MaxWait, Request, Ticket, Time};
@@ -15,7 +15,7 @@ impl<C> Queue<C> {
         request: Request,
         caller: C,
     ) -> Result<Ticket, Wait> {
-        let is_reachable = self.is_reachable(self.pending.len() + 1);
+        let is_reachable = self.is_reachable(self.pending() + 1);
         if let Some(block) = &mut self.head_block
             && !self.ask_now
             && let now = now()
@@ -36,7 +36,7 @@ impl<C> Queue<C> {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.pending.push_back(Waiter {
+        self.waiters.push_back(Waiter {
             ticket,
             due: if self.call_is_slow { request.due(now()) } else { NOT_BEGUN },
             request,
@@ -55,14 +55,14 @@ impl<C> Queue<C> {
         place <= MAX_GROUPS && !self.has_reservation()
     }
 
-    /// A caller gives up. Permits granted to its request while it is in flight count as unwanted.
+    /// A caller gives up. Permits granted to its request while it is in flight are unwanted.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
-        if let Some(waiter) = self.waiter_in_flight(ticket) {
-            waiter.caller = None;
+        let Some(index) = self.find(ticket) else { return };
+        if index < self.calling() {
+            self.waiters[index].caller = None;
             return;
         }
-        let Some(index) = self.find(ticket) else { return };
-        let cancelled = self.pending.remove(index);
+        let cancelled = self.waiters.remove(index);
         if cancelled.is_some_and(|waiter| waiter.has_server_answer)
             && let Some(block) = &mut self.head_block
         {
@@ -72,5 +72,51 @@ impl<C> Queue<C> {
         }
         self.unblock_if_empty();
         self.check();
+    }
+
+    /// The call in flight is slow: the deadlines of the requests behind it begin.
+    pub(crate) fn call_is_slow(&mut self, now: Time) {
+        if self.in_flight.is_some() && !self.call_is_slow {
+            self.call_is_slow = true;
+            let pending = self.waiters.range_mut(self.calling()..);
+            pending.for_each(|waiter| waiter.begin_deadline(now));
+        }
+    }
+
+    /// Times out requests in flight whose deadline has passed. Returns their callers, and when the next
+    /// deadline passes; `None` if nobody wants the answer any more.
+    pub(crate) fn expire_in_flight(&mut self, now: Time) -> (Vec<C>, Option<Time>) {
+        let (mut expired, mut next) = (Vec::new(), None);
+        for waiter in self.waiters.range_mut(..self.calling()) {
+            if waiter.due <= now {
+                expired.extend(waiter.caller.take());
+            } else if waiter.caller.is_some() {
+                next = Some(next.map_or(waiter.due, |next: Time| next.min(waiter.due)));
+            }
+        }
+        (expired, next)
+    }
+
+    /// Takes out of the call in flight the callers that do not wait, or no longer do.
+    pub(crate) fn fail_those_that_do_not_wait(&mut self, now: Time) -> Vec<C> {
+        let waiters = self.waiters.range_mut(..self.calling());
+        waiters
+            .filter(|waiter| !waiter.request.max_wait.lasts_beyond(now))
+            .filter_map(|waiter| waiter.caller.take())
+            .collect()
+    }
+
+    /// Times out requests behind the call in flight whose deadline has passed; returns their callers.
+    pub(crate) fn expire_behind(&mut self, now: Time) -> Vec<C> {
+        let expired = self.remove_pending(|_, waiter| (waiter.due <= now).then_some(()));
+        self.check();
+        expired.into_iter().map(|(caller, ())| caller).collect()
+    }
+
+    /// Removes all pending requests, and returns their callers; a call in flight stays.
+    pub(crate) fn drain(&mut self) -> Vec<C> {
+        self.head_block = None;
+        self.ask_now = false;
+        self.waiters.drain(self.calling()..).filter_map(|waiter| waiter.caller).collect()
     }
 }

@@ -1,9 +1,7 @@
 //! Which requests go into the next call, and how its reply is split among them: [`combine`] and
 //! [`split`] belong together.
 
-use std::iter::Peekable;
 use std::sync::Arc;
-use std::vec::IntoIter;
 
 use super::events::{Call, MaxWait, MemberCosts, Time};
 use super::state::{Queue, Waiter};
@@ -22,8 +20,8 @@ pub(super) const MAX_GROUPS: usize = 256;
 
 /// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
 /// of requests in the groups.
-fn combine(
-    requests: impl Iterator<Item = (RequestGroup, Option<Arc<MemberCosts>>)>,
+fn combine<'a>(
+    requests: impl Iterator<Item = (RequestGroup, Option<&'a Arc<MemberCosts>>)>,
 ) -> (Vec<RequestGroup>, Vec<Arc<MemberCosts>>, usize) {
     let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
         (Vec::new(), Vec::new(), 0);
@@ -32,14 +30,14 @@ fn combine(
         match groups.last_mut() {
             Some(last)
                 if (last.permits, last.max_wait_ms) == (next.permits, next.max_wait_ms)
-                    && all_costs.last() == costs.as_ref() =>
+                    && all_costs.last() == costs =>
             {
                 last.count += next.count;
             }
             _ if is_full => break,
             _ => {
                 groups.push(next);
-                all_costs.extend(costs);
+                all_costs.extend(costs.cloned());
             }
         }
         taken += 1;
@@ -47,31 +45,23 @@ fn combine(
     (groups, all_costs, taken)
 }
 
-/// The outcomes of a call's requests that are not taken yet, in order.
-pub(super) struct Split(Peekable<IntoIter<OutcomeGroup>>);
-
-/// Splits the outcomes of a call among its requests.
-pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> Split {
-    Split(outcomes.into_iter().peekable())
-}
-
-impl Split {
-    /// Takes the outcomes of a request that is in the call so many times. Returns the first of them, and how many
-    /// are the same; `None` if there are no more.
-    pub(super) fn take(&mut self, count: u64) -> Option<(Outcome, u64)> {
-        let OutcomeGroup { outcome, .. } = *self.0.peek()?;
-        let (mut left, mut same) = (count, 0);
-        while let Some(group) = self.0.peek_mut().filter(|_| left > 0) {
-            let taken = group.count.min(left);
-            left -= taken;
-            group.count -= taken;
-            same += if group.outcome == outcome { taken } else { 0 };
-            if group.count == 0 {
-                self.0.next();
-            }
+/// Splits the outcomes of a call among its requests: takes those of a request that is in the call so many times from
+/// the ones that are left. Returns the first of them, and how many are the same; `None` if there are no more.
+pub(super) fn split(outcomes: &mut &mut [OutcomeGroup], count: u64) -> Option<(Outcome, u64)> {
+    let outcome = outcomes.first()?.outcome;
+    let (mut left, mut same) = (count, 0);
+    while left > 0
+        && let Some(group) = outcomes.first_mut()
+    {
+        let taken = group.count.min(left);
+        left -= taken;
+        group.count -= taken;
+        same += if group.outcome == outcome { taken } else { 0 };
+        if group.count == 0 {
+            outcomes.split_off_first_mut();
         }
-        Some((outcome, same))
     }
+    Some((outcome, same))
 }
 
 impl<C> Queue<C> {
@@ -87,71 +77,42 @@ impl<C> Queue<C> {
             false => usize::MAX,
         };
         let (mut include_next, mut permits) = (true, 0_u64);
-        let requests = self.pending.iter().take(most).map_while(|waiter| {
+        let requests = self.waiters.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
             permits = permits.saturating_add(waiter.request.permits);
             // Each permit of a semaphore is an entry on the server.
             let is_too_much = permits_return && permits > MOST_AT_ONCE;
             let is_included = is_included && (!is_too_much || permits == waiter.request.permits);
-            is_included.then(|| (waiter.group(now), waiter.request.costs.clone()))
+            is_included.then(|| (waiter.group(now), waiter.request.costs.as_ref()))
         });
         let (groups, costs, taken) = combine(requests);
-        let mut waiters: Vec<_> = self.pending.drain(..taken).collect();
         let (mut due, mut shortest_deadline) = (Time::MAX, Time::MAX);
-        for waiter in &mut waiters {
+        for waiter in self.waiters.range_mut(..taken) {
             waiter.begin_deadline(now);
             due = due.min(waiter.due);
             shortest_deadline = shortest_deadline.min(waiter.request.deadline);
         }
         self.head_block = None;
         self.ask_now = false;
-        let has_waited = waiters.iter().any(|waiter| waiter.has_server_answer);
         let can_wait = groups.iter().any(|group| group.max_wait_ms > 0);
-        let share = self.sharing.terms(now, has_waited, can_wait);
-        let create = waiters.first().and_then(|waiter| waiter.request.create);
-        self.in_flight = Some(waiters);
-        Call {
-            groups,
-            requests: taken as u64,
-            costs,
-            create,
-            share,
-            reserve,
-            due,
-            shortest_deadline,
-        }
+        let share = self.sharing.terms(now, self.has_waited(), can_wait);
+        let create = self.waiters.front().and_then(|waiter| waiter.request.create);
+        self.in_flight = Some(taken);
+        let requests = taken as u64;
+        Call { groups, requests, costs, create, share, reserve, due, shortest_deadline }
     }
 
     /// Begins a call without callers; the queue must be idle. Its reply is handled like any other, with no
     /// outcomes.
     pub(crate) fn call_without_callers(&mut self) -> Call {
         debug_assert!(self.is_idle());
-        self.in_flight = Some(Vec::new());
-        Call {
-            groups: Vec::new(),
-            requests: 0,
-            costs: Vec::new(),
-            create: None,
-            share: None,
-            reserve: false,
-            due: Time::MAX,
-            shortest_deadline: Time::MAX,
-        }
+        self.in_flight = Some(0);
+        Call { due: Time::MAX, shortest_deadline: Time::MAX, ..Call::default() }
     }
 
     /// The caller of the call in flight, if there is exactly one.
     pub(crate) fn only_caller(&self) -> Option<&C> {
-        match self.in_flight.as_deref() {
-            Some([waiter]) => waiter.caller.as_ref(),
-            _ => None,
-        }
-    }
-
-    /// Whether the call in flight asks for a request that has waited already.
-    pub(crate) fn has_waited_in_flight(&self) -> bool {
-        // Requests that have waited are at the front.
-        let first = self.in_flight.iter().flatten().next();
-        first.is_some_and(|waiter| waiter.has_server_answer)
+        self.waiters.front().filter(|_| self.in_flight == Some(1))?.caller.as_ref()
     }
 }
 
@@ -178,7 +139,7 @@ mod tests {
     use super::*;
     use crate::store::Wait;
 
-    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, Option<Arc<MemberCosts>>) {
+    fn one<'a>(permits: u64, max_wait_ms: u64) -> (RequestGroup, Option<&'a Arc<MemberCosts>>) {
         (RequestGroup { permits, max_wait_ms, count: 1 }, None)
     }
 
@@ -195,8 +156,9 @@ mod tests {
         let outcomes = [(1, Outcome::Granted), (3, refused), (1, Outcome::Granted)]
             .map(|(count, outcome)| OutcomeGroup { count, outcome });
         let each = |counts: &[u64]| {
-            let mut split = split(outcomes.into());
-            counts.iter().map_while(|count| split.take(*count)).collect::<Vec<_>>()
+            let mut outcomes = outcomes;
+            let mut left = &mut outcomes[..];
+            counts.iter().map_while(|count| split(&mut left, *count)).collect::<Vec<_>>()
         };
         let granted = (Outcome::Granted, 1);
         assert_eq!(each(&[1; 6]), [granted, (refused, 1), (refused, 1), (refused, 1), granted]);

@@ -110,7 +110,7 @@ pub(crate) enum Step {
 }
 
 /// A call to send.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
     /// How many callers' requests these are.
@@ -141,13 +141,11 @@ pub(crate) struct Turn<C> {
 /// The result of an answered call.
 #[derive(Debug)]
 pub(crate) struct Settled<C> {
-    /// The callers whose requests are decided, the requests, and their outcomes. All other
-    /// requests in the call keep waiting.
-    pub(crate) decided: Vec<(C, Request, Outcome)>,
+    /// The requests that are decided, and their outcomes; a caller that has given up is gone, and its permits are
+    /// unwanted. All other requests in the call keep waiting.
+    pub(crate) decided: Vec<(Option<C>, Request, Outcome)>,
     /// The permits granted to the call.
     pub(crate) granted: u64,
-    /// The granted permits whose callers have given up.
-    pub(crate) unwanted: u64,
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 mod arrive;
 mod batch;
 mod events;
-mod expire;
 mod head_block;
 mod reply;
 mod reserve;

@@ -19,20 +19,20 @@ impl<C> Queue<C> {
         now: Time,
         dated: Time,
         (rate, interval, keep_alive): (u64, Time, Time),
-        outcomes: Vec<OutcomeGroup>,
+        mut outcomes: Vec<OutcomeGroup>,
         left: u64,
         holders: Option<Holders>,
     ) -> Settled<C> {
-        let waiters = self.in_flight.take().unwrap_or_default();
+        let calling = self.in_flight.take().unwrap_or(0);
         self.call_is_slow = false;
-        let decided = Vec::with_capacity(waiters.len());
-        let mut settled = Settled { decided, granted: 0, unwanted: 0 };
+        let decided = Vec::with_capacity(calling);
+        let mut settled = Settled { decided, granted: 0 };
         let mut back = Vec::new();
         let mut head: Option<(Time, u64)> = None;
         let (mut waits, mut reserved) = (false, None);
-        let mut outcomes = split(outcomes);
-        for mut waiter in waiters {
-            let Some((outcome, same)) = outcomes.take(waiter.request.count()) else { break };
+        let mut outcomes = &mut outcomes[..];
+        for mut waiter in self.waiters.drain(..calling) {
+            let Some((outcome, same)) = split(&mut outcomes, waiter.request.count()) else { break };
             let permits = waiter.request.fewest();
             match outcome {
                 Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
@@ -63,19 +63,23 @@ impl<C> Queue<C> {
                     if let Outcome::Granted | Outcome::Scheduled { .. } = outcome {
                         waiter.request.permits = permits * same;
                         settled.granted += waiter.request.permits;
-                        // A start that nobody wants any more passes: others hold those after it.
-                        if waiter.caller.is_none() && outcome == Outcome::Granted {
-                            settled.unwanted += waiter.request.permits;
-                        }
                     }
-                    let request = waiter.request;
-                    settled.decided.extend(waiter.caller.map(|caller| (caller, request, outcome)));
+                    // A start that nobody wants any more passes: others hold those after it.
+                    if waiter.caller.is_some() || outcome == Outcome::Granted {
+                        settled.decided.push((waiter.caller, waiter.request, outcome));
+                    }
                 }
             }
         }
         let (head_at, head_permits) =
             (head.map(|(at, _)| at), head.map_or(0, |(_, permits)| permits));
-        self.requeue(back, waits);
+        back.into_iter().rev().for_each(|waiter| self.waiters.push_front(waiter));
+        if waits {
+            // Waiting for permits does not count: the deadline of an unbounded wait begins with its next
+            // call. Other requests keep the deadlines that their callers were promised.
+            let unbounded = |waiter: &&mut Waiter<C>| waiter.request.max_wait == MaxWait::Unbounded;
+            self.waiters.iter_mut().filter(unbounded).for_each(|waiter| waiter.due = NOT_BEGUN);
+        }
         let pause = self.sharing.replied(
             now,
             interval,
@@ -83,15 +87,15 @@ impl<C> Queue<C> {
             head_at.is_some(),
             holders,
         );
-        let head = head_at.and(self.pending.front());
+        let head = head_at.and(self.waiters.front());
         let head = head.map(|head| (head.ticket, head.request.permits));
         let reserve_at = self.reserving.replied(now, interval, head, reserved, holders.is_some());
-        if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
+        if let (Some(head_at), false) = (head_at, self.waiters.is_empty()) {
             // The head fits, but its share holds it back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
-            let tail_at = self.pending.iter().map(|waiter| waiter.free_at).max();
-            self.feasibility_known = false;
+            let tail_at = self.waiters.iter().map(|waiter| waiter.free_at).max();
+            self.earliest_end = 0;
             self.head_block = Some(HeadBlock {
                 head_at,
                 spare,
@@ -101,7 +105,7 @@ impl<C> Queue<C> {
                 interval,
                 permits_return: self.permits_return,
                 demand: self
-                    .pending
+                    .waiters
                     .iter()
                     .fold(0, |sum, waiter| sum.saturating_add(waiter.request.fewest())),
             });
@@ -116,50 +120,35 @@ impl<C> Queue<C> {
         let before = |waiter: &&Waiter<C>| {
             spare > 0 && waiter.has_server_answer && !waiter.request.max_wait.lasts_beyond(head_at)
         };
-        let earlier = self.pending.iter().filter(before).map(|waiter| waiter.free_at);
+        let earlier = self.waiters.iter().filter(before).map(|waiter| waiter.free_at);
         earlier.min().map_or(head_at, |free_at| free_at.min(head_at))
     }
 
     /// The call in flight failed for good, for all of its requests; returns their callers.
     pub(crate) fn failed(&mut self) -> Vec<C> {
-        let waiters = self.in_flight.take().unwrap_or_default();
+        let calling = self.in_flight.take().unwrap_or(0);
         self.call_is_slow = false;
         self.reserving.forget();
+        let callers = self.waiters.drain(..calling).filter_map(|waiter| waiter.caller).collect();
         self.check();
-        waiters.into_iter().filter_map(|waiter| waiter.caller).collect()
+        callers
     }
 
     /// The call in flight found no limiter, and its first request creates none. The requests before the first
     /// one that creates it fail, as they would have on their own; the others ask again.
     pub(crate) fn uninitialized(&mut self) -> Vec<C> {
-        let mut back = Vec::new();
-        if let Some(waiters) = &mut self.in_flight {
-            let creates =
-                |waiter: &Waiter<C>| waiter.caller.is_some() && waiter.request.create.is_some();
-            let first = waiters.iter().position(creates).filter(|first| *first > 0);
-            back = waiters.split_off(first.unwrap_or(waiters.len()));
-            back.retain(|waiter| waiter.caller.is_some());
-        }
-        let failed = self.failed();
-        self.requeue(back, false);
-        self.check();
-        failed
-    }
-
-    fn requeue(&mut self, back: Vec<Waiter<C>>, waits: bool) {
-        back.into_iter().rev().for_each(|waiter| self.pending.push_front(waiter));
-        if waits {
-            // Waiting for permits does not count: the deadline of an unbounded wait begins with its next
-            // call. Other requests keep the deadlines that their callers were promised.
-            let unbounded = |waiter: &&mut Waiter<C>| waiter.request.max_wait == MaxWait::Unbounded;
-            self.pending.iter_mut().filter(unbounded).for_each(|waiter| waiter.due = NOT_BEGUN);
-        }
-        self.earliest_end = Time::MAX;
-        for waiter in &self.pending {
-            if let MaxWait::Until(end) = waiter.request.max_wait {
-                self.earliest_end = self.earliest_end.min(end);
-            }
-        }
+        let creates =
+            |waiter: &Waiter<C>| waiter.caller.is_some() && waiter.request.create.is_some();
+        let calling = self.calling();
+        let first = self.waiters.range(..calling).position(creates).filter(|first| *first > 0);
+        let failed = first.unwrap_or(calling);
+        let mut index = 0;
+        self.waiters.retain(|waiter| {
+            index += 1;
+            index <= failed || index > calling || waiter.caller.is_some()
+        });
+        self.in_flight = Some(failed);
+        self.failed()
     }
 }
 

@@ -62,7 +62,7 @@ impl Reserving {
 impl<C> Queue<C> {
     /// Whether the next call asks for the head alone, and for a reservation if it does not fit.
     pub(super) fn reserves(&self, now: Time) -> bool {
-        let Some(head) = self.pending.front().filter(|head| head.has_server_answer) else {
+        let Some(head) = self.waiters.front().filter(|head| head.has_server_answer) else {
             return false;
         };
         let Reserving { head: known, at, is_shared, reserved } = self.reserving;

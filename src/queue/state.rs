@@ -12,7 +12,7 @@ use super::share::Sharing;
 ///
 /// Invariants (checked after every event in debug builds):
 ///
-/// - Tickets rise from the call in flight through `pending`.
+/// - Tickets rise.
 /// - Each pending request has its caller: if the caller gives up, the request is removed at once. In the call
 ///   in flight the request keeps its place, without a caller.
 /// - The head can be blocked only while requests are pending and no call is in flight.
@@ -20,15 +20,14 @@ use super::share::Sharing;
 #[derive(Debug)]
 pub(crate) struct Queue<C> {
     pub(super) next_ticket: Ticket,
-    /// All requests that are not in flight, in order of arrival.
-    pub(super) pending: VecDeque<Waiter<C>>,
-    /// The requests of the call in flight, in the order of the call.
-    pub(super) in_flight: Option<Vec<Waiter<C>>>,
+    /// All requests without an outcome, in order of arrival.
+    pub(super) waiters: VecDeque<Waiter<C>>,
+    /// How many of them, from the first on, are in the call in flight, if there is one. The others are pending.
+    pub(super) in_flight: Option<usize>,
     pub(super) head_block: Option<HeadBlock>,
-    /// Whether the pending requests that can be served in time behind this block of the head are known.
-    pub(super) feasibility_known: bool,
     /// Whether to ask although the head is blocked.
     pub(super) ask_now: bool,
+    /// 0 until it is known which pending requests can be served in time behind this block of the head.
     pub(super) earliest_end: Time,
     pub(super) sharing: Sharing,
     pub(super) reserving: Reserving,
@@ -69,10 +68,9 @@ impl<C> Default for Queue<C> {
     fn default() -> Self {
         Queue {
             next_ticket: 0,
-            pending: VecDeque::new(),
+            waiters: VecDeque::new(),
             in_flight: None,
             head_block: None,
-            feasibility_known: false,
             ask_now: false,
             earliest_end: Time::MAX,
             sharing: Sharing::default(),
@@ -91,7 +89,7 @@ impl<C> Queue<C> {
 
     /// Whether no request is pending and no call is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_none() && self.pending.is_empty()
+        self.in_flight.is_none() && self.waiters.is_empty()
     }
 
     /// Whether a call is in flight, or will be as soon as its driver runs.
@@ -101,12 +99,22 @@ impl<C> Queue<C> {
 
     /// How many requests have no answer, those in flight included.
     pub(crate) fn len(&self) -> usize {
-        self.pending.len() + self.in_flight.as_ref().map_or(0, Vec::len)
+        self.waiters.len()
+    }
+
+    /// How many requests are in the call in flight.
+    pub(super) fn calling(&self) -> usize {
+        self.in_flight.unwrap_or(0)
     }
 
     /// How many requests wait for the next call.
     pub(crate) fn pending(&self) -> usize {
-        self.pending.len()
+        self.waiters.len() - self.calling()
+    }
+
+    /// Whether the first request, in flight or not, has waited already. If it has not, no other has.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waiters.front().is_some_and(|head| head.has_server_answer)
     }
 
     /// Whether requests must wait, or had to shortly before.
@@ -114,14 +122,8 @@ impl<C> Queue<C> {
         self.sharing.is_exhausted()
     }
 
-    pub(super) fn waiter_in_flight(&mut self, ticket: Ticket) -> Option<&mut Waiter<C>> {
-        let waiters = self.in_flight.as_mut()?;
-        let index = waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
-        waiters.get_mut(index)
-    }
-
     pub(super) fn find(&self, ticket: Ticket) -> Option<usize> {
-        self.pending.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+        self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
 
     /// Removes the pending requests for which `choose` returns a value, and returns their callers with it.
@@ -129,10 +131,11 @@ impl<C> Queue<C> {
         &mut self,
         mut choose: impl FnMut(usize, &Waiter<C>) -> Option<T>,
     ) -> Vec<(C, T)> {
-        let (mut removed, mut index) = (Vec::new(), 0);
-        self.pending.retain_mut(|waiter| {
-            let chosen = choose(index, waiter);
-            index += 1;
+        let (mut removed, first_pending, mut next) = (Vec::new(), self.calling(), 0);
+        self.waiters.retain_mut(|waiter| {
+            let index = next;
+            next += 1;
+            let chosen = if index < first_pending { None } else { choose(index, waiter) };
             let is_kept = chosen.is_none();
             removed.extend(chosen.and_then(|found| Some((waiter.caller.take()?, found))));
             is_kept
@@ -142,7 +145,7 @@ impl<C> Queue<C> {
     }
 
     pub(super) fn unblock_if_empty(&mut self) {
-        if self.pending.is_empty() {
+        if self.waiters.is_empty() {
             self.head_block = None;
         }
     }
@@ -154,14 +157,13 @@ impl<C> Queue<C> {
         if !cfg!(debug_assertions) {
             return;
         }
-        assert!(self.head_block.is_none() || self.in_flight.is_none() && !self.pending.is_empty());
-        if self.pending.len() > LONGEST {
+        assert!(self.head_block.is_none() || self.in_flight.is_none() && !self.waiters.is_empty());
+        if self.waiters.len() > LONGEST {
             return;
         }
-        let in_flight = self.in_flight.iter().flatten();
-        let tickets: Vec<_> = in_flight.chain(&self.pending).map(|waiter| waiter.ticket).collect();
+        let tickets: Vec<_> = self.waiters.iter().map(|waiter| waiter.ticket).collect();
         assert!(tickets.is_sorted_by(|a, b| a < b));
-        for waiter in &self.pending {
+        for waiter in self.waiters.range(self.calling()..) {
             assert!(waiter.caller.is_some(), "a request without a caller is kept for nothing");
             if let MaxWait::Until(end) = waiter.request.max_wait {
                 assert!(self.earliest_end <= end);

@@ -23,15 +23,14 @@ impl<C> Queue<C> {
         let mut served_by = Time::MAX;
         if let Some(block) = &self.head_block
             && !self.ask_now
-            && !self.pending.is_empty()
         {
             if now < block.ask_at {
                 return Step::SleepUntil(block.ask_at.min(self.earliest_end.max(now + 1)));
             }
             // A head held back by its share is asked for together with the requests behind it that are due:
             // alone, it would be asked for again and again.
-            let is_head_due = self.pending.front().is_some_and(|head| head.free_at <= now + 1000);
-            let mut unanswered = self.pending.iter().filter(|waiter| !waiter.has_server_answer);
+            let is_head_due = self.waiters.front().is_some_and(|head| head.free_at <= now + 1000);
+            let mut unanswered = self.waiters.iter().filter(|waiter| !waiter.has_server_answer);
             if now >= block.head_at
                 && is_head_due
                 && unanswered.all(|w| w.request.max_wait.lasts_beyond(now))
@@ -39,7 +38,7 @@ impl<C> Queue<C> {
                 served_by = now + 1000;
             }
         }
-        match self.pending.is_empty() {
+        match self.waiters.is_empty() {
             true => Step::Idle,
             false => Step::Call(self.take_batch(now, served_by)),
         }
@@ -47,16 +46,14 @@ impl<C> Queue<C> {
 
     /// Removes the requests that cannot be served in time behind a blocked head.
     fn refuse_too_late(&mut self, now: Time) -> Vec<(C, Wait)> {
-        let nothing_to_decide = self.feasibility_known && now < self.earliest_end;
         // With every message a semaphore asks anew, for the first of its requests alone.
-        if self.ask_now && !self.permits_return || nothing_to_decide {
+        if self.ask_now && !self.permits_return || now < self.earliest_end {
             return Vec::new();
         }
         let Some(block) = self.head_block.take_if(|block| now < block.ask_at) else {
             return Vec::new();
         };
-        self.feasibility_known = true;
-        let is_reachable = self.is_reachable(self.pending.len());
+        let is_reachable = self.is_reachable(self.waiters.len());
         let (mut ask_now, mut earliest_end) = (false, Time::MAX);
         let refused = self.remove_pending(|index, waiter| {
             let too_late = match waiter.request.max_wait {
@@ -86,7 +83,7 @@ impl<C> Queue<C> {
             }
             None
         });
-        self.head_block = (!self.pending.is_empty()).then_some(block);
+        self.head_block = (!self.waiters.is_empty()).then_some(block);
         self.ask_now |= ask_now;
         self.earliest_end = earliest_end;
         refused
@@ -94,9 +91,8 @@ impl<C> Queue<C> {
 
     /// The wait of a request that comes now, if requests wait that it must not overtake; a lower bound.
     pub(crate) fn wait_behind(&self, now: Time) -> Option<Wait> {
-        let waits = self.pending.front().is_some_and(|head| head.has_server_answer);
         let block_end = self.head_block.as_ref().map_or(0, |block| block.tail_at);
-        (waits || self.has_waited_in_flight()).then(|| wait_until(block_end, now))
+        self.has_waited().then(|| wait_until(block_end, now))
     }
 
     /// Permits may have come back, or the rate may have changed: ask at once.

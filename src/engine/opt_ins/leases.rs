@@ -150,7 +150,7 @@ impl Leases {
         drop(state);
         if runs_low && let Ok(lane) = engine.lane() {
             // Request a call for the next lease, to follow the one in flight if there is one.
-            driver::start_or_wake(engine, &lane);
+            driver::start_or_wake(engine, &lane, lane.lock());
         }
         Some(taken)
     }
@@ -353,7 +353,8 @@ impl Leases {
         engine
             .observer
             .counted(Count::LeaseReturned, left.iter().map(|(_, permits)| permits).sum());
-        let back = left.iter().filter_map(|(entry, left)| engine.begin_to_give_back(entry, *left));
+        let back =
+            left.iter().filter_map(|(entry, left)| engine.begin_to_give_back(entry, *left).ok());
         (done, back.collect())
     }
 }

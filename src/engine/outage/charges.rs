@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::clock::Now;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
-use crate::store::{ChargeReply, TrySetRateCall};
+use crate::store::{ChargeReply, ServerTimeCall, TrySetRateCall};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 /// The grants within this part of an interval share an entry, dated with the last of them. It counts that
@@ -61,10 +62,13 @@ impl Engine {
     /// The date of a charge's entry: as long ago as its permits were granted.
     pub(super) async fn date_of(&self, charge: &Charge, local_now: i64) -> Result<i64, Error> {
         let age = (local_now - charge.granted_at).max(0);
-        match charge.date {
-            Some(date) => Ok(date),
-            None => Ok(self.entry_time(self.core.attempt).await? - age),
-        }
+        Ok(match (charge.date, self.core.clock.read().now) {
+            (Some(date), _) => date,
+            (None, Now::At(now)) => now - age,
+            (None, Now::Server) => {
+                self.attempt(ServerTimeCall, self.core.attempt).await? / 1000 - age
+            }
+        })
     }
 
     /// Writes an entry. If there is no limiter, and the next acquire would create one with this rate, it is
@@ -81,10 +85,11 @@ impl Engine {
             return Ok(ChargeReply { counts: true, left, rate: policy.rate() });
         }
         let limit = self.core.attempt;
-        match (self.write_entry(id, date, permits, limit).await, create) {
+        let write = || self.attempt(self.entry_call(id, date, permits), limit);
+        match (write().await, create) {
             (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
                 self.attempt(TrySetRateCall(rate), limit).await?;
-                self.write_entry(id, date, permits, limit).await
+                write().await
             }
             (answer, _) => answer,
         }

@@ -215,7 +215,7 @@ impl World {
                         false => Reply::Uninitialized,
                     };
                     self.granted_in_flight = self.server.granted - before;
-                    let left_some = !self.queue.pending.is_empty();
+                    let left_some = self.queue.pending() > 0;
                     self.calls_that_left_some += u64::from(left_some || !self.has_limiter);
                     let dated = self.now / MS * MS;
                     self.reply = Some((self.now + self.latency, dated, reply));
@@ -246,8 +246,11 @@ impl World {
     }
 
     fn settle(&mut self, settled: Settled<Ticket>) {
-        self.unwanted += settled.unwanted;
         for (ticket, request, outcome) in settled.decided {
+            let Some(ticket) = ticket else {
+                self.unwanted += request.permits;
+                continue;
+            };
             assert_eq!(request.permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
                 Outcome::Granted | Outcome::Scheduled { .. } => Fate::Granted,

@@ -145,7 +145,7 @@ impl FleetClient {
     fn lease_request(&mut self, now: Time) -> Option<u64> {
         // As `engine::driver`: nothing is taken ahead of those that wait.
         let leases = self.leases.as_mut().filter(|_| self.known.rate.is_some())?;
-        let is_open = !self.queue.has_waited_in_flight() && !self.queue.is_exhausted();
+        let is_open = !self.queue.has_waited() && !self.queue.is_exhausted();
         leases.request(now, self.rate.permits()).filter(|_| is_open)
     }
 
@@ -197,7 +197,7 @@ impl FleetClient {
         let dated = sent.at / 1000 * 1000;
         let Settled { decided, granted, .. } =
             self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
-        effects.answered.extend(decided.into_iter().map(|(arrived, ..)| arrived));
+        effects.answered.extend(decided.into_iter().filter_map(|(arrived, ..)| arrived));
         effects.granted = granted;
         if let Some(leases) = &mut self.leases {
             leases.used(now, granted);

@@ -51,8 +51,9 @@ impl AcquireCall {
     /// The rate to create the limiter with, as a script takes it.
     pub(crate) fn creation(&self) -> String {
         self.create.as_ref().map_or(String::new(), |rate| {
-            let (permits, interval) = (rate.permits(), rate.interval_ms());
-            format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
+            let numbers = [rate.permits(), rate.interval_ms(), rate.keep_alive_ms()];
+            let [permits, interval, keep_alive] = numbers.map(|number| number.to_string());
+            [&permits, &interval, mode_text(rate.mode()), &keep_alive].join(" ")
         })
     }
 }
