@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::client::Client;
-use crate::decision::{Decision, Denial};
+use crate::decision::{Decision, Denial, Grant};
 use crate::engine::Rules;
 use crate::engine::semaphore::{Hold, Terms};
 use crate::error::{Error, ErrorKind, Operation};
@@ -41,6 +41,7 @@ const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 pub struct SemaphoreOptions {
     permits: Option<u64>,
     lease: Lease,
+    keep_alive: Option<Duration>,
     limiter: LimiterOptions,
 }
 
@@ -62,7 +63,12 @@ impl Default for SemaphoreOptions {
 impl SemaphoreOptions {
     /// Leases of 30 seconds, renewed while permits are held; permits that somebody else has set.
     pub fn new() -> Self {
-        SemaphoreOptions { permits: None, lease: DEFAULT_LEASE, limiter: LimiterOptions::new() }
+        SemaphoreOptions {
+            permits: None,
+            lease: DEFAULT_LEASE,
+            keep_alive: None,
+            limiter: LimiterOptions::new(),
+        }
     }
 
     /// Sets so many permits if there is no semaphore yet, or if it has vanished, in the same step as the first
@@ -91,6 +97,26 @@ impl SemaphoreOptions {
     pub fn without_lease(mut self) -> Self {
         self.lease = Lease::Endless;
         self
+    }
+
+    /// Removes the semaphore once nobody has acquired or renewed a permit of it for this long: at least the lease, in
+    /// whole milliseconds. By default, as with Redisson, it stays until it is deleted. For semaphores with
+    /// [`permits`](Self::permits), which the next acquire sets up again; a [limit](crate::web::Limit::concurrency) by
+    /// key has twice the lease, and at least a minute.
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = Some(keep_alive);
+        self
+    }
+
+    /// With a keep-alive, unless it has one or its permits may stay out for ever.
+    pub(crate) fn kept_alive(self) -> Self {
+        let default = match self.lease {
+            Lease::Renewed(lease) | Lease::Fixed(lease) => {
+                Some(lease.saturating_mul(2).max(Duration::from_secs(60)))
+            }
+            Lease::Endless => None,
+        };
+        SemaphoreOptions { keep_alive: self.keep_alive.or(default), ..self }
     }
 
     /// The most calls that may wait at once, in each runtime; see [`LimiterOptions::max_waiters`].
@@ -134,16 +160,34 @@ impl SemaphoreOptions {
         let lease = lease.filter(|_| !is_plain);
         let shortest = if renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };
         let lease_ms = lease.map(|lease| whole_ms(lease, shortest)).transpose()?;
-        // A holder in this process lives as long as the semaphore.
-        let lease_ms = lease_ms.filter(|_| !(in_process && renews));
-        Ok(Terms { kind, lease_ms, renews: lease_ms.is_some() && renews, create: self.permits })
+        if let Some(keep_alive) = self.keep_alive
+            && !lease.is_some_and(|lease| keep_alive >= lease && is_whole_ms(keep_alive))
+        {
+            return Err(format!(
+                "a keep-alive of {keep_alive:?}: must be whole milliseconds, and at least the lease, which {}",
+                lease.map_or("does not end".to_owned(), |lease| format!("is {lease:?}"))
+            ));
+        }
+        // A holder in this process lives as long as the semaphore. What it holds keeps the semaphore alive by being
+        // renewed.
+        let lease_ms = lease_ms.filter(|_| !(in_process && renews && self.keep_alive.is_none()));
+        Ok(Terms {
+            kind,
+            lease_ms,
+            renews: lease_ms.is_some() && renews,
+            keep_alive_ms: self.keep_alive.map(|time| time.as_millis().min(u64::MAX.into()) as u64),
+            create: self.permits,
+        })
     }
+}
+
+fn is_whole_ms(time: Duration) -> bool {
+    time.subsec_nanos().is_multiple_of(1_000_000)
 }
 
 /// A lease in milliseconds, or what is wrong with it.
 fn whole_ms(lease: Duration, shortest: Duration) -> Result<u64, String> {
-    let is_whole = lease.subsec_nanos().is_multiple_of(1_000_000);
-    match is_whole && (shortest..=LONGEST_LEASE).contains(&lease) {
+    match is_whole_ms(lease) && (shortest..=LONGEST_LEASE).contains(&lease) {
         true => Ok(lease.as_millis() as u64),
         false => Err(format!(
             "a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"
@@ -329,6 +373,11 @@ impl Semaphore {
         self.decide(permits, MaxWait::None).await
     }
 
+    /// What a grant of this semaphore holds.
+    pub(crate) fn permit(&self, grant: Grant, permits: u64) -> Permit {
+        Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }
+    }
+
     async fn decide(
         &self,
         permits: u64,
@@ -339,9 +388,7 @@ impl Semaphore {
         let answer = self.limiter.decide(&self.limiter.request(permits, max_wait), true).await;
         observer.ended(&answer);
         match answer {
-            Ok(Decision::Granted(grant)) => {
-                Ok(Ok(Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }))
-            }
+            Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),
             Ok(Decision::Denied(denial)) => Ok(Err(denial.without_rate())),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {
@@ -543,7 +590,13 @@ impl Semaphore {
         let lease_ms = lease_ms.map_err(|detail| self.limiter.invalid(Operation::Renew, detail))?;
         let id = permits[0];
         let (engine, began) = (self.limiter.engine(), self.limiter.engine().core.now());
-        let call = RenewCall { at: self.told_ms(), lease_ms, may_shorten: true, permits };
+        let call = RenewCall {
+            at: self.told_ms(),
+            lease_ms,
+            may_shorten: true,
+            keep_alive_ms: None,
+            permits,
+        };
         let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);
         if is_out {
             engine.lease_was_changed(id, began, lease_ms);

@@ -385,3 +385,37 @@ async fn a_refund_comes_back_in_every_format() {
         assert_eq!(other.available_permits().await.unwrap(), 8, "{policy}");
     }
 }
+
+/// A rolling deploy that changes a limit: what one fleet was granted counts for the other, granted or denied.
+#[tokio::test]
+async fn fleets_with_other_parameters_hand_nothing_out_twice() {
+    let pairs: [(&str, fn(u64) -> Result<Policy, Error>); 7] = [
+        ("bucket", |limit| Policy::bucket(limit, 1, HOUR)),
+        ("interval", |limit| Policy::interval_bucket(limit, 1, HOUR)),
+        ("fixed", |limit| Policy::fixed_window(limit, DECADE)),
+        ("anchored", |limit| Policy::anchored_window(limit, DECADE)),
+        ("rolling", |limit| Policy::rolling_window(limit, DECADE)),
+        ("sliding", |limit| Policy::sliding_counter(limit, DECADE)),
+        ("sliding of other widths", |limit| {
+            Policy::sliding_counter(limit, DECADE / 20 * limit as u32)
+        }),
+    ];
+    let server = Server::start().await;
+    let mut found = Vec::new();
+    for client in
+        [client(&server.url()).await, Client::builder().in_process(&InProcessStore::new()).unwrap()]
+    {
+        for (name, of) in &pairs {
+            let fleets = [10, 20].map(|limit| client.limiter_of(name, of(limit).unwrap()).unwrap());
+            let mut granted = 0;
+            for call in 0..80 {
+                let grant = fleets[call % 2].try_acquire_now(1).await.unwrap();
+                granted += u64::from(grant.is_granted());
+            }
+            if granted > 20 {
+                found.push(format!("{name}: {granted} of 20"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:?}");
+}

@@ -5,7 +5,7 @@
 --   S  SECONDS and MINUTES: each grant prolongs the key's life
 --   C  org/path (PHP): the first call begins the key's life. Limit and life are in the hash KEYS[3]; without it
 --      everything is allowed
-local kind, life, left, end_us, added = string.sub(wanted, 1, 1), 0, -2, nil, 0
+local life, left, end_us, added = 0, -2, nil, 0
 if kind == 'C' then
   local expire, limit_req = unpack(call('HMGET', KEYS[3], 'expire', 'limitReq'))
   limit = 4294967295
@@ -20,12 +20,12 @@ if kind == 'C' then
     end
   end
 else
-  limit, life = parameters('^[WS]1:(%d+),(%d+)$')
+  limit, life = numbers('<I7I7', wanted, 2)
 end
 if kind == 'W' then
-  local start, window_end = string.match(bounds, '^(%-?%d+) (%-?%d+)$')
-  end_us = window_end - 0
-  if action ~= 'give' and not (now >= start - 0 and now < end_us) then
+  local start
+  start, end_us = numbers('<I7I7', bounds)
+  if action ~= 'give' and not (now >= start and now < end_us) then
     failure = {-10, now, wanted}
   end
 end
@@ -41,47 +41,35 @@ elseif text and kind ~= 'W' then
 end
 -- The time of one without a time to live begins with this call, even if it is denied.
 x = left ~= -1 and 0 or nil
-read_record()
-
--- When a key has ended that ends in so many milliseconds: one later.
-local function end_in(ms)
-  return (floor(now / 1000) + ms + 1) * 1000
-end
-
-function write_state(own)
-  if is_free then
-    return
-  end
-  if kind == 'C' and y == 0 then
-    -- The others give a counter its time to live when it becomes 1.
-    call('DEL', key)
-  else
-    if added ~= 0 then
-      call('INCRBY', key, format('%d', added))
-    end
-    if added > 0 and kind ~= 'C' or left < 0 and kind ~= 'W' then
-      call('PEXPIRE', key, format('%d', life * 1000))
-    end
-  end
-  write_record(own)
-end
+-- A key has ended a millisecond after its time.
+local next_ms = (now - now % 1000) / 1000 + 1
 --- roll
-if kind ~= 'W' then
-  end_us = end_us or end_in(left >= 0 and left or life * 1000)
-end
+end_us = end_us or (next_ms + (left >= 0 and left or life * 1000)) * 1000
 x = is_free and 0 or end_us
 free = is_free and limit or max(0, limit - y)
 --- take
 y, added = y + p, added + p
 if kind == 'S' and p > 0 then
-  end_us = end_in(life * 1000)
+  end_us = (next_ms + life * 1000) * 1000
   x = end_us
 end
---- functions
-function wait()
-  return end_us - now
+--- wait
+us = end_us - now
+--- write
+if is_free then
+  own = nil
+elseif kind == 'C' and y == 0 then
+  -- The others give a counter its time to live when it becomes 1.
+  call('DEL', key)
+else
+  if added ~= 0 then
+    call('INCRBY', key, format('%d', added))
+  end
+  if added > 0 and kind ~= 'C' or left < 0 and kind ~= 'W' then
+    call('PEXPIRE', key, format('%d', life * 1000))
+  end
 end
-
+--- functions
 -- Times to live are cut to milliseconds, at different moments.
 function give(mark, _, p)
   local is_same = mark == end_us and now < end_us

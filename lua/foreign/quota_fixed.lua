@@ -1,7 +1,7 @@
 -- redisquota of Istio's Mixer, fixed: a hash with the permits used and the end of the window in nanoseconds, which
 -- are rounded to 256 as they exceed 2^53. Here a window opens with a grant, not with a denial, by the server's clock.
 local width, ns, opens
-limit, width = parameters('^Q1:(%d+),(%d+)$')
+limit, width = numbers('<I7I7', wanted, 2)
 local used, expire = unpack(call('HMGET', key, 'token', 'expire'))
 x, y = 0, 0
 if used and expire then
@@ -9,17 +9,6 @@ if used and expire then
   if not (ns and ns >= 0 and ns < 9007199254740992000) then
     unreadable('expire', expire)
   end
-end
-read_record(KEYS[3])
-
-function write_state(own)
-  if ns then
-    call('HSET', key, 'token', format('%d', y), 'expire', format('%.17g', ns))
-    if opens then
-      call('PEXPIRE', key, format('%d', width / 1000))
-    end
-  end
-  write_record(own, KEYS[3], ns)
 end
 --- roll
 if ns and now >= ceil(ns / 1000) then
@@ -33,11 +22,17 @@ if not ns and p > 0 then
   x = ceil(ns / 1000)
 end
 y = y + p
---- functions
-function wait()
-  return ns and x - now or 0
+--- wait
+us = ns and x - now or 0
+--- write
+if ns then
+  call('HSET', key, 'token', format('%d', y), 'expire', format('%.17g', ns))
+  if opens then
+    call('PEXPIRE', key, format('%d', width / 1000))
+  end
 end
-
+ends = x
+--- functions
 function give(mark, _, p)
   local credit = mark == x and min(p, y) or 0
   y = y - credit

@@ -6,7 +6,7 @@
 -- would never come back.
 local width, bucket, ns, cutoff, closed_ns
 local current, closed, buckets, is_rolled = 0, 0, 0, false
-limit, width, bucket = parameters('^P1:(%d+),(%d+),(%d+)$')
+limit, width, bucket = numbers('<I7I7I7', wanted, 2)
 local used, in_bucket, began, named = unpack(call('HMGET', key, 'token', 'bucket.token', 'bucket.timestamp', 'key'))
 x, y = 0, 0
 if used and in_bucket and began then
@@ -16,22 +16,9 @@ if used and in_bucket and began then
     unreadable('bucket.timestamp', began)
   end
 end
-read_record(KEYS[4])
 
 local function permits_of(member)
   return tonumber(string.match(member, '%.(%d+)$') or '') or 0
-end
-
-function write_state(own)
-  call('ZREMRANGEBYSCORE', KEYS[3], 0, format('%.17g', cutoff))
-  if closed > 0 then
-    buckets = buckets + 1
-    call('ZADD', KEYS[3], format('%.17g', closed_ns), format('%d.%d', buckets, closed))
-  end
-  call('HSET', key, 'token', format('%d', y), 'bucket.token', format('%d', current), 'bucket.timestamp',
-    format('%.17g', ns), 'key', format('%d', buckets))
-  call('PEXPIRE', key, format('%d', width / 1000))
-  write_record(own, KEYS[4], (now + width) * 1000)
 end
 --- roll
 if not is_rolled then
@@ -54,25 +41,33 @@ x = ceil(ns / 1000)
 free = max(0, floor(limit - y))
 --- take
 y, current = y + p, current + p
---- functions
-function wait(p)
-  local left, from = y + p - limit, ns
-  local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', cutoff), '+inf', 'WITHSCORES')
-  if closed > 0 then
-    later[#later + 1], later[#later + 2] = '0.' .. format('%d', closed), closed_ns
-  end
-  for i = 1, #later, 2 do
-    left = left - permits_of(later[i])
-    if left <= 0 then
-      from = tonumber(later[i + 1])
-      break
-    end
-  end
-  local leaves = ceil(from / 1000) + width
-  -- Nanoseconds are rounded.
-  return leaves - ((leaves - 1 - width) * 1000 >= from and 1 or 0) - now
+--- wait
+local left, from = y + p - limit, ns
+local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', cutoff), '+inf', 'WITHSCORES')
+if closed > 0 then
+  later[#later + 1], later[#later + 2] = '0.' .. format('%d', closed), closed_ns
 end
-
+for i = 1, #later, 2 do
+  left = left - permits_of(later[i])
+  if left <= 0 then
+    from = tonumber(later[i + 1])
+    break
+  end
+end
+local leaves = ceil(from / 1000) + width
+-- Nanoseconds are rounded.
+us = leaves - ((leaves - 1 - width) * 1000 >= from and 1 or 0) - now
+--- write
+call('ZREMRANGEBYSCORE', KEYS[3], 0, format('%.17g', cutoff))
+if closed > 0 then
+  buckets = buckets + 1
+  call('ZADD', KEYS[3], format('%.17g', closed_ns), format('%d.%d', buckets, closed))
+end
+call('HSET', key, 'token', format('%d', y), 'bucket.token', format('%d', current), 'bucket.timestamp',
+  format('%.17g', ns), 'key', format('%d', buckets))
+call('PEXPIRE', key, format('%d', width / 1000))
+ends = now + width
+--- functions
 function give(mark, _, p)
   local credit = mark == x and min(p, current, y) or 0
   y, current = y - credit, current - credit

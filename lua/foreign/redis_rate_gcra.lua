@@ -2,11 +2,10 @@
 --
 -- The others grant half an interval early, which this does not. Times are rounded up to microseconds.
 local EPOCH = 1483228800000000
-limit, r, q = parameters('^R1:(%d+),(%d+),(%d+)$')
+limit, r, q = numbers('<I7I7I7', wanted, 2)
 local text = call('GET', key)
 -- A double of so many seconds is off by less than a twentieth of a microsecond.
 x = text and ceil(decimal('value', text, -1000000000) * 1000000 - 0.05) + EPOCH or 0
-read_record()
 
 -- The first microsecond that is not before k permits later.
 local function after(k)
@@ -14,33 +13,25 @@ local function after(k)
   return t + (f > 0 and 1 or 0)
 end
 
-function write_state(own)
-  if x > now then
-    local us = x - EPOCH
-    local text = format('%.0f.%06.0f', floor(us / 1000000), us % 1000000)
-    call('SET', key, text, 'EX', format('%d', ceil((x - now) / 1000000)))
-  else
-    call('DEL', key)
-  end
-  write_record(own)
-end
 --- roll
 x = max(x, now)
-local t, f = plus(now, 0, limit)
-free = fitting(x, 0, t, f, limit)
+free = max(0, limit - worth(now, 0, x, 0, limit))
 --- take
 x = after(p)
---- functions
-function wait(p)
-  return after(p - limit) - now
+--- wait
+us = after(p - limit) - now
+--- write
+if x > now then
+  local us = x - EPOCH
+  local text = format('%.0f.%06.0f', floor(us / 1000000), us % 1000000)
+  call('SET', key, text, 'EX', format('%d', ceil((x - now) / 1000000)))
+else
+  call('DEL', key)
 end
-
+--- functions
 function give(_, _, p)
   local to = max(now, after(-p))
-  local credit = fitting(to, 0, x, 0, p)
-  if x > plus(to, 0, credit) then
-    credit = min(p, credit + 1)
-  end
+  local credit = min(p, worth(to, 0, x, 0, p))
   x = to
   return credit
 end

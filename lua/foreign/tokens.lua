@@ -5,7 +5,7 @@
 --
 -- The others lose the fraction of a token at each call. Here the time stands where the last whole token was added,
 -- so that it is not lost, and they go on from there.
-local kind, rate, most, tokens, since, stored_tokens, stored_since = string.sub(wanted, 1, 1), 0
+local rate, most, tokens, since, stored_tokens, stored_since = 0
 local FIELDS = kind == 'F' and {'Capacity', 'LeakingRate', 'RemainingCapacity', 'LastLeakingTime'}
   or {'max_permits', 'rate', 'curr_permits', 'last_mill_second', 'apps'}
 
@@ -27,29 +27,24 @@ local function time_for(tokens)
   return min(ms, 4503599627370)
 end
 
-local function read_funnel()
+local texts = {}
+if kind == 'F' then
   local all = call('HGETALL', key)
-  local texts = {}
   for i, name in ipairs(FIELDS) do
     if all[i * 2 - 1] ~= name or all[9] then
       failure = failure or {-13, 0, 'the fields must be ' .. table.concat(FIELDS, ', ') .. ', in this order'}
     end
     texts[i] = all[i * 2]
   end
-  return texts
-end
-
-local function is_listed(apps, app)
-  for name in string.gmatch(apps or '', '[^,]+') do
-    if string.match(name, '^%s*(.-)%s*$') == app then
-      return true
-    end
+else
+  texts = call('HMGET', key, unpack(FIELDS))
+  local app, is_listed = string.sub(wanted, 2), false
+  for name in string.gmatch(texts[5] or '', '[^,]+') do
+    is_listed = is_listed or string.match(name, '^%s*(.-)%s*$') == app
   end
-end
-
-local texts = kind == 'F' and read_funnel() or call('HMGET', key, unpack(FIELDS))
-if kind == 'A' and not is_listed(texts[5], string.sub(wanted, 4)) then
-  failure = failure or {-12, 0, 'the application is not in the field apps'}
+  if not is_listed then
+    failure = {-12, 0, 'the application is not in the field apps'}
+  end
 end
 most = decimal(FIELDS[1], texts[1], 0)
 rate, limit = decimal(FIELDS[2], texts[2], 0), min(4294967295, floor(most))
@@ -61,12 +56,6 @@ x, tokens = 0, most
 if kind == 'F' or texts[4] then
   tokens = decimal(FIELDS[3], texts[3], -9007199254740991)
   since = decimal(FIELDS[4], texts[4], 0)
-end
-read_record()
-
-function write_state(own)
-  call('HSET', key, FIELDS[3], format('%d', floor(tokens)), FIELDS[4], format('%d', since))
-  write_record(own)
 end
 --- roll
 local now_ms = floor(now / 1000)
@@ -83,14 +72,15 @@ free = max(0, min(limit, floor(tokens)))
 if p > 0 then
   tokens, stored_since = tokens - p, nil
 end
---- functions
-function wait(p)
-  if stored_since then
-    return (stored_since + time_for(p - stored_tokens)) * 1000 - now
-  end
-  return (since + time_for(p - tokens)) * 1000 - now
+--- wait
+if stored_since then
+  us = (stored_since + time_for(p - stored_tokens)) * 1000 - now
+else
+  us = (since + time_for(p - tokens)) * 1000 - now
 end
-
+--- write
+call('HSET', key, FIELDS[3], format('%d', floor(tokens)), FIELDS[4], format('%d', since))
+--- functions
 function give(_, _, p)
   local credit = max(0, min(p, floor(most - tokens)))
   tokens, stored_since = tokens + credit, nil

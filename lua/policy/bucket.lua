@@ -2,32 +2,33 @@
 --
 -- State: x counts the permits ever taken, from the time of the first use on; the bucket is full again at y + z / r.
 local initial = 0
+layout, size, has_excess = '<I6I6I7I7I4', 30, true
 --- parameters
-if #text == 24 then
-  limit, r, q, initial = numbers('<I4I7I7I4', text, 3)
+if #text == 17 or #text == 21 then
+  limit, r, q = numbers('<I4I4I7', text, 3)
+  initial = #text == 21 and numbers('<I4', text, 18) or limit
   is_valid = r > 0 and q > 0 and initial <= limit
 end
 --- roll
-local end_t, end_f = plus(now, 0, limit)
 if not x then
   x, y, z = now, plus(now, 0, limit - initial)
 elseif y < now then
-  y, z = now, 0
-elseif y > end_t or y == end_t and z > end_f then
-  -- The clock went back.
-  y, z = end_t, end_f
+  y, z, tail = now, 0, ''
 end
-free = fitting(y, z, end_t, end_f, limit)
+free = limit - worth(now, 0, y, z, limit)
+if free < 0 then
+  -- The clock went back.
+  y, z = plus(now, 0, limit)
+  free = 0
+end
 --- take
 x, y, z = x + p, plus(y, z, p)
 -- A bucket that starts with less than it holds is kept for a while once it is full: it would be emptied by expiring.
 ends = y + 1 + (initial < limit and plus(0, 0, limit) + 60000000 or 0)
+--- wait
+local t, f = plus(y, z, p - limit)
+us = t + (f > 0 and 1 or 0) - now
 --- functions
-function wait(p)
-  local t, f = plus(y, z, p - limit)
-  return t + (f > 0 and 1 or 0) - now
-end
-
 -- Without the grant the bucket would be full again no later than this: the grant's own time off, or what others
 -- have taken since on top of now.
 function give(mark, _, p)
@@ -44,17 +45,13 @@ function give(mark, _, p)
   if own_t > t or own_t == t and own_f > f then
     t, f = own_t, own_f
   end
-  local credit = fitting(t, f, y, z, p)
-  local to_t, to_f = plus(t, f, credit)
-  if y > to_t or y == to_t and z > to_f then
-    credit = min(p, credit + 1)
-  end
+  local credit = min(p, worth(t, f, y, z, p))
   y, z = t, f
   return credit
 end
 
 function change(switch)
   local used = limit - free
-  local scaled = switch()
-  y, z = plus(now, 0, min(scaled(used), limit))
+  local _, clamped = switch()
+  y, z = plus(now, 0, clamped(used))
 end

@@ -32,7 +32,12 @@ if not is_replay and (action == 'reset' or stored and stored ~= wanted) then
     if not is_valid then
       failure = failure or {-8, 0, 'c=' .. wanted}
     end
-    return scaled
+    -- Those beyond the limit are kept apart, so that they count again if it is raised.
+    return scaled, function(used)
+      used = scaled(used + (tail == '' and 0 or numbers('<I4', tail)))
+      tail = used > limit and pack('<I4', used - limit) or ''
+      return min(used, limit)
+    end
   end
   has_changed = true
   if was_used and action ~= 'reset' and is_stored ~= 'config' then

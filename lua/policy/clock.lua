@@ -1,6 +1,7 @@
 -- The beginning of a policy's script: the time, and short names.
 --
 -- ARGV   9 the time in epoch microseconds; nothing for the server's clock
+local math, struct = math, struct
 local call, format, floor, ceil, min, max = redis.call, string.format, math.floor, math.ceil, math.min, math.max
 local pack, numbers = struct.pack, struct.unpack
 -- The time of the decision.

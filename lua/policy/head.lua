@@ -30,8 +30,10 @@ local wanted, lane, requests, bounds, action, is_stored, abandon, max_age = unpa
 -- How long records are kept at least, in ms; how much longer than necessary a key lives, so that few calls prolong it.
 local HORIZON, MARGIN = 60000, 10000
 -- The state: x is the mark of the last grant, nil without a state; with `has_fraction`, y is the mark's fraction. In
--- the field s the time comes first at which the key ends, then how long it is kept, both in ms; `tail` comes last.
+-- the field s the time comes first at which the key ends, then how long it is kept, both in ms; `tail` comes last: for a
+-- policy with `has_excess` '', or in 4 bytes how many permits were used beyond the limit when this was lowered.
 local x, y, z, has_fraction, state, layout, size, tail = nil, nil, 0, false, nil, '<I6I6I7I7I7', 33, ''
+local has_excess = false
 -- Of the parameters: whether they are valid, the most permits at once, a queue's longest delay.
 local is_valid, limit, max_delay = false, 0, 0
 -- The permits that are available; the start of a queue's next grant; the time from which on the state says nothing.

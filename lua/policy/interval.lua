@@ -4,6 +4,7 @@
 -- last portion.
 -- If there were always portions, the last one by now is at `latest`.
 local refill, period, initial, is_aligned, latest = 0, 0, 0, false, 0
+has_excess = true
 
 --- parameters
 if #text == 28 then
@@ -26,15 +27,16 @@ elseif portions < -1 then
   z = latest
 end
 free = min(y, limit)
+if free == limit then
+  tail = ''
+end
 --- take
 x, y = x + p, y - p
 local kept = initial < limit and ceil(limit / refill) * period + 60000000 or 0
 ends = z + ceil(max(0, limit - y) / refill) * period + kept
+--- wait
+us = z + ceil((p - y) / refill) * period - now
 --- functions
-function wait(p)
-  return z + ceil((p - y) / refill) * period - now
-end
-
 function give(mark, _, p)
   if mark > x then
     return 0
@@ -47,7 +49,7 @@ end
 
 function change(switch)
   local used = limit - y
-  local scaled = switch()
-  y = max(0, limit - scaled(max(0, used)))
+  local _, clamped = switch()
+  y = limit - clamped(max(0, used))
   z = is_aligned and latest or z + max(0, floor((now - z) / period)) * period
 end

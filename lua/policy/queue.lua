@@ -30,15 +30,13 @@ local t, f = plus(x, y, -slack)
 start = max(now, t + (f > 0 and 1 or 0))
 free = start > now and 0 or limit
 ends = x + 1
+--- wait
+us = start - now
 --- functions
 -- The start of the next request that follows k permits, as of a time.
 local function start_after(t, f, k, from)
   t, f = plus(t, f, k - slack)
   return max(from, t + (f > 0 and 1 or 0))
-end
-
-function wait()
-  return start - now
 end
 
 -- Only the last reservation, and only before its time: later ones keep theirs.

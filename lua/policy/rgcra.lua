@@ -16,4 +16,4 @@ local burst, every = config[1] + 1, max(1, floor(config[3] * 1000000 / config[2]
 if burst > 4294967295 or floor(every * burst) >= 3155760000000000 then
   return {-8, 0, 'c=' .. format('b1:%.0f,1,%.0f,%.0f', burst, every, burst)}
 end
-ARGV[1], ARGV[6] = 'b1' .. pack('<I4I7I7I4', burst, 1, every, burst), 'config'
+ARGV[1], ARGV[6] = 'b1' .. pack('<I4I4I7', burst, 1, every), 'config'

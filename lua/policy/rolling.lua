@@ -41,19 +41,17 @@ free = max(0, limit - y)
 --- take
 y = y + p
 ends = (x + buckets + 1) * length
+--- wait
+local left, age = y, buckets + 1
+repeat
+  age = age - 1
+  left = age > 0 and left - numbers('<I4', tail, 4 * age - 3)
+until not left or left + p <= limit
+us = (x - age + 1 + buckets) * length - now
 --- functions
 -- The count of the bucket that is so much older than the newest.
 local function count_of(age)
   return age > 0 and (numbers('<I4', tail, 4 * age - 3)) or y - sum(tail)
-end
-
-function wait(p)
-  local left, age = y, buckets
-  while age > 0 and left - count_of(age) + p > limit do
-    left = left - count_of(age)
-    age = age - 1
-  end
-  return (x - age + 1 + buckets) * length - now
 end
 
 function give(mark, _, p)

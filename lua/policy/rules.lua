@@ -14,4 +14,17 @@ function take(p)
 --> take
 end
 
+-- The time until so many permits, which are not available and no more than the limit, would be.
+function wait(p)
+  local us
+--> wait
+  return us
+end
+
+-- Writes the state of another service, and the record of this call.
+function write_state(own)
+--> write
+--> record
+end
+
 --> functions

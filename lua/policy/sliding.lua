@@ -28,15 +28,14 @@ free = max(0, floor((limit * ticks - y * (ticks - over)) / ticks) - z)
 --- take
 z = z + p
 ends = x + 2 * width
---- functions
-function wait(p)
-  local room = limit - z - p
-  if room >= 0 then
-    return x + (ticks - floor(room * ticks / y)) * tick - now
-  end
-  return x + width + max(0, ticks - floor((limit - p) * ticks / z)) * tick - now
+--- wait
+local room = limit - z - p
+if room >= 0 then
+  us = x + (ticks - floor(room * ticks / y)) * tick - now
+else
+  us = x + width + max(0, ticks - floor((limit - p) * ticks / z)) * tick - now
 end
-
+--- functions
 function give(mark, _, p)
   local credit = 0
   if mark == x then
@@ -50,13 +49,13 @@ function give(mark, _, p)
 end
 
 function change(switch)
-  local before, used = width, limit - free
+  local over = max(0, floor((now - x) / tick))
+  local before, used = width, limit - floor((limit * ticks - y * (ticks - over)) / ticks) + z
   local scaled = switch()
-  if width == before then
-    -- Exact up to here; more than twice the limit can be no fuller.
-    local most = floor(9007199254740991 / ticks)
-    y, z = min(most, scaled(y)), min(most, scaled(z))
-  else
-    x, y, z = now - now % width, 0, scaled(used)
+  if width ~= before then
+    x, y, z = now - now % width, 0, used
   end
+  -- Exact up to here; more than twice the limit can be no fuller.
+  local most = floor(9007199254740991 / ticks)
+  y, z = min(most, scaled(y)), min(most, scaled(z))
 end

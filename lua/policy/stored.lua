@@ -1,7 +1,7 @@
 -- Reads the limiter.
 local read = call('HMGET', KEYS[1], 'c', 's', lane)
 local stored, record = read[1], read[3]
-local deadline, kept, lanes_key = 0, HORIZON, KEYS[1]
+local deadline, kept, lanes_key, is_foreign = 0, HORIZON, KEYS[1], false
 state = read[2]
 if is_stored == '1' and not stored then
   return {-9}
@@ -15,8 +15,9 @@ if not is_valid or limit < 1 or
   failure = {-8, 0, 'c=' .. (stored or wanted)}
 elseif state and not stored then
   failure = {-8, 0, 'c'}
-elseif state and #state == size then
+elseif state and (#state == size or has_excess and #state == size + 4) then
   deadline, kept, x, y, z = numbers(layout, state)
+  tail = has_excess and string.sub(state, size + 1) or tail
 elseif state and #state == 12 then
   deadline, kept = numbers('<I6I6', state)
 elseif state then

@@ -1,28 +1,43 @@
--- The usual grant, before any function is made: equal requests that are all granted, on the first attempt, in a lane
--- that has called before, under the parameters in force.
-if record and last < number and stored == wanted and #requests == 22 and
-    (action or '') == '' and (abandon or '') == '' and
-    (not start and permits * count <= free or
-    start and count == 1 and permits <= limit and start - now <= min(longest * 1000, max_delay)) then
-  local p, starts = permits * count, start
-  free = free - p
-  do
+-- The usual calls, before any function is made: equal requests, on the first attempt, under the parameters in force, that
+-- are all granted in a lane that has called before, or all refused by a limiter that has been used.
+if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or '') == '' and
+    (not record or last < number) and permits <= limit then
+  local p, allowed, us = permits * count, 0, nil
+  if start then
+    allowed = min(longest * 1000, max_delay)
+  end
+  if record and (not start and p <= free or start and count == 1 and start - now <= allowed) then
+    local starts = start
+    free = free - p
+    do
 --> take
+    end
+    record = pack(RECORD, number, now, p, x, free, y)
+    if is_foreign then
+      local own = record
+--> write
+--> record
+      return record
+    end
+    local now_ms = (now - now % 1000) / 1000
+    local must_end = now_ms + kept
+    local must_expire = kept > 0 and (deadline < must_end or deadline * 1000 < ends)
+    if must_expire then
+      must_end = max(must_end, ceil(ends / 1000))
+      deadline = is_told and 0 or must_end + MARGIN
+    end
+    call('HSET', KEYS[1], 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
+    if must_expire then
+      call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
+    end
+    return starts and record .. pack('<I7', starts) or record
+  elseif was_used and permits > free then
+    p = permits
+    do
+--> wait
+    end
+    if us > longest * 1000 then
+      return {0, now, {{free, x, has_fraction and y or 0, now, 0}}, count, 1, max(1, us - allowed)}
+    end
   end
-  record = pack(RECORD, number, now, p, x, free, y)
-  if write_state then
-    write_state(record)
-    return record
-  end
-  local now_ms = (now - now % 1000) / 1000
-  local must_end = max(now_ms + kept, ceil(ends / 1000))
-  local must_expire = kept > 0 and deadline < must_end
-  if must_expire then
-    deadline = is_told and 0 or must_end + MARGIN
-  end
-  call('HSET', KEYS[1], 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
-  if must_expire then
-    call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
-  end
-  return starts and record .. pack('<I7', starts) or record
 end

@@ -4,6 +4,7 @@
 -- client's reckoning.
 -- State: the window ends at x (0 if it is not open), and y permits are used.
 -- The window that now is in, or that a grant would open now, ends at `next_end`.
+layout, size = '<I6I6I7I7', 26
 local kind, width, next_end = string.sub(wanted, 1, 1), 0, nil
 --- parameters
 if kind == 'f' and #text == 20 then
@@ -47,11 +48,9 @@ if x == 0 and p > 0 then
 end
 y = y + p
 ends = x
+--- wait
+us = x - now
 --- functions
-function wait()
-  return x - now
-end
-
 function give(mark, _, p)
   local credit = mark == x and min(p, y) or 0
   y = y - credit

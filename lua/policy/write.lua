@@ -29,7 +29,7 @@ local function write(granted, has_denied)
   if must_expire then
     deadline = is_told and 0 or must_end + MARGIN
   end
-  if write_state then
+  if is_foreign then
     write_state(fields[2])
   else
     fields[#fields + 1] = 's'

@@ -1,8 +1,8 @@
 -- Decides requests in order and takes their permits. Twin: src/store/calls/semaphore/acquire.rs.
 --
 -- ARGV   6 the permits to set if there is no semaphore, or '', 7 1 if an earlier attempt may have been carried out,
---        8 the permits of all requests; expirable: 9 the first bytes of the ids, 10 the lease in ms, or ''; from 11 on,
---        for each group of equal requests: permits, count, 1 if they wait
+--        8 the permits of all requests; expirable: 9 the first bytes of the ids, 10 the lease in ms, or '', 11 the time to
+--        live of both keys in ms, or ''; from 12 on, for each group of equal requests: permits, count, 1 if they wait
 -- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
 --        number of requests granted, -1 if each is for more than all permits
 local REAPED = 1000
@@ -42,7 +42,7 @@ elseif not is_plain and ARGV[7] == '1' then
 end
 local total, granted, is_blocked, is_short = is_plain and 0 or max(new + out, 0), 0, false, false
 local reply = {0, now, 0, total, -1}
-for at = 11, #ARGV, 3 do
+for at = 12, #ARGV, 3 do
   local permits, count, waits = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
   local fit = is_blocked and 0 or max(0, min(count, floor(free / permits)))
   free, granted = free - fit * permits, granted + fit * permits
@@ -79,3 +79,8 @@ if is_short and not is_plain then
   reply[5] = first and first < 922337203685477 and first or -1
 end
 reply[3] = new
+if granted == 0 and not v then
+  -- What is refused sets nothing up.
+  new = nil
+end
+keep_alive = tonumber(ARGV[11])

@@ -1,7 +1,8 @@
 -- Renews leases. Twin: src/store/calls/semaphore/release.rs.
 --
--- KEYS   1 the permits that are out
--- ARGV   1 the time, 2 the lease in ms, or '', 3 1 if leases may end earlier than before, 4 the ids, 16 bytes each
+-- KEYS   1 the permits that are out, 2 the value
+-- ARGV   1 the time, 2 the lease in ms, or '', 3 1 if leases may end earlier than before, 4 the ids, 16 bytes each,
+--        5 the time to live of both keys in ms, or ''
 -- reply  {0, 1 if the permit is out …}
 local ends = ARGV[2] == '' and 922337203685477 or min(now + ARGV[2], 99999999999999)
 local reply = {0}
@@ -21,5 +22,9 @@ for from = 1, #ARGV[4], 16000 do
   if #renewed > 0 then
     call('ZADD', KEYS[1], unpack(renewed))
   end
+end
+if ARGV[5] ~= '' then
+  call('PEXPIRE', KEYS[1], ARGV[5])
+  call('PEXPIRE', KEYS[2], ARGV[5])
 end
 return reply

@@ -21,6 +21,8 @@ elseif is_plain and call('EXISTS', KEYS[2]) == 1 then
 end
 -- What the lane's last call took, which is that of an earlier attempt if this one is a repetition; what to record.
 local last, took, record
+-- The time to live of both keys from now on, in ms; nil if it stays as it is.
+local keep_alive
 if number then
   last, took = string.match(call('GET', KEYS[4]) or '', '^(%d+) (%-?%d+)$')
   last, took = tonumber(last) or 0, tonumber(took)

@@ -8,6 +8,10 @@ if new ~= v then
   end
   call('INCRBY', KEYS[1], new - (v or 0))
 end
+if keep_alive then
+  call('PEXPIRE', KEYS[1], keep_alive)
+  call('PEXPIRE', KEYS[2], keep_alive)
+end
 if record then
   call('SET', KEYS[4], ARGV[4] .. ' ' .. record, 'PX', '60000')
 end

@@ -37,6 +37,8 @@ pub(crate) struct Terms {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases are renewed while permits are held.
     pub(crate) renews: bool,
+    /// The time to live of the keys after each acquire and renewal; `None` if nothing is said about it.
+    pub(crate) keep_alive_ms: Option<u64>,
     /// The permits to set if there is no semaphore.
     pub(crate) create: Option<u64>,
 }
@@ -179,6 +181,7 @@ impl Flight {
             lane: self.number.clone(),
             is_repeat: !self.is_first_attempt(),
             lease_ms: terms.lease_ms,
+            keep_alive_ms: terms.keep_alive_ms,
             create: terms.create,
             groups: groups.to_vec(),
         };
@@ -219,8 +222,13 @@ impl Flight {
 
 impl Terms {
     /// Those of a semaphore in this process, whose holders live as long as it does.
-    pub(crate) const IN_PROCESS: Terms =
-        Terms { kind: SemaphoreKind::Expirable, lease_ms: None, renews: false, create: None };
+    pub(crate) const IN_PROCESS: Terms = Terms {
+        kind: SemaphoreKind::Expirable,
+        lease_ms: None,
+        renews: false,
+        keep_alive_ms: None,
+        create: None,
+    };
 
     /// What this client knows of a semaphore, in the form in which it knows limiters.
     pub(crate) fn rate(&self, permits: u64) -> Rate {
@@ -504,6 +512,7 @@ impl Engine {
                 at,
                 lease_ms: Some(lease_ms),
                 may_shorten: false,
+                keep_alive_ms: self.semaphore.as_ref().and_then(|it| it.terms.keep_alive_ms),
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);
@@ -691,6 +700,7 @@ impl Semaphore {
             lane: Some(lane),
             is_repeat: false,
             lease_ms: None,
+            keep_alive_ms: None,
             create: None,
             groups: Vec::new(),
         }

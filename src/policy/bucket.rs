@@ -27,8 +27,8 @@ impl Bucket {
 
     pub(super) fn text(&self) -> String {
         let Bucket { capacity, pace: Pace { permits, every }, initial } = *self;
-        "b1".to_owned()
-            + &packed(&[(capacity, PERMITS), (permits, WIDE), (every, WIDE), (initial, PERMITS)])
+        let numbers = [(capacity, PERMITS), (permits, PERMITS), (every, WIDE), (initial, PERMITS)];
+        "b1".to_owned() + &packed(if initial < capacity { &numbers } else { &numbers[..3] })
     }
 }
 
@@ -49,18 +49,31 @@ impl Rules for Bucket {
         self.filled(0).0 as u64
     }
 
+    fn sizes(&self) -> Vec<usize> {
+        vec![WIDE, WIDE, PERMITS]
+    }
+
+    fn has_excess(&self) -> bool {
+        true
+    }
+
     fn roll(&self, state: Option<State>, now: i64) -> State {
         let missing = (self.capacity - self.initial) as i64;
-        let (x, time) = match &state {
-            None => (now, self.pace.plus((now, 0), missing)),
-            // If the clock went back, the bucket would otherwise stay more than empty.
-            Some(state) => (state.x, full(state).clamp((now, 0), self.filled(now))),
+        let Some(mut state) = state else {
+            let (y, z) = self.pace.plus((now, 0), missing);
+            return State { x: now, y: y as u64, z, ..State::default() };
         };
-        State { x, y: time.0 as u64, z: time.1, ..State::default() }
+        if full(&state).0 < now {
+            state.excess = 0;
+        }
+        // If the clock went back, the bucket would otherwise stay more than empty.
+        let time = full(&state).clamp((now, 0), self.filled(now));
+        set_full(&mut state, time);
+        state
     }
 
     fn available(&self, state: &State, now: i64) -> u64 {
-        self.pace.fitting(full(state), self.filled(now), self.capacity)
+        self.capacity.saturating_sub(self.pace.worth((now, 0), full(state)))
     }
 
     fn take(&self, state: &mut State, _: i64, permits: u64) {
@@ -95,7 +108,7 @@ impl Rules for Bucket {
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        let used = scaled(old.limit() - old.available(state, now)).min(self.capacity);
+        let used = state.clamped(old.used(state, now), self.capacity, scaled);
         set_full(state, self.pace.plus((now, 0), used as i64));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::Pace;
+use super::packed::{self, WIDE, packed};
 use super::{Kind, Policy, invalid, pace, permits, span};
 use crate::clock::system_ms;
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::wire::keys::suffixed;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Foreign {
     pub(crate) format: Format,
-    /// The parameters: a letter, a version, numbers.
+    /// The parameters as the script has them.
     text: Arc<str>,
     /// The most permits at once, as far as it is known here.
     pub(crate) limit: u64,
@@ -73,7 +74,7 @@ impl Policy {
         let burst = permits("a burst", burst)?;
         let Pace { permits, every } = pace(rate, period, burst)?;
         let window_us = u128::from(burst) * u128::from(every) / u128::from(permits);
-        let text = format!("R1:{burst},{permits},{every}");
+        let text = text('R', [burst, permits, every]);
         Ok(foreign(Format::RedisRateGcra, text, burst, window_us as u64))
     }
 
@@ -151,7 +152,7 @@ impl Policy {
     /// The window opens with the first grant and ends with the key. The others count denials. At most the limit is
     /// granted in the life of a key. A change of `expire` applies to the next window.
     pub fn org_path_counter() -> Policy {
-        foreign(Format::OrgPathCounter, "C1".to_owned(), u64::from(u32::MAX), 1_000_000)
+        foreign(Format::OrgPathCounter, text('C', []), u64::from(u32::MAX), 1_000_000)
     }
 
     /// A funnel with its configuration on the server, as Go services have it: the name is an organization and a
@@ -162,7 +163,7 @@ impl Policy {
     /// The others lose fractions of a permit at each call, up to half of the rate, which this does not. At most
     /// `Capacity` + rate × time + 1 permits are granted. A refund fills the funnel up to its capacity.
     pub fn org_path_funnel() -> Policy {
-        foreign(Format::OrgPathFunnel, "F1".to_owned(), u64::from(u32::MAX), 1_000_000)
+        foreign(Format::OrgPathFunnel, text('F', []), u64::from(u32::MAX), 1_000_000)
     }
 
     /// A counter that lives for two seconds after each grant: `limit` permits in its life. The name is its key. With
@@ -199,7 +200,8 @@ impl Policy {
             return Err(invalid(detail));
         }
         let limit = u64::from(u32::MAX);
-        Ok(foreign(Format::AllowList, format!("A1:{app}"), limit, 1_000_000))
+        let text = format!("A{}", packed::text(app.as_bytes()));
+        Ok(foreign(Format::AllowList, text, limit, 1_000_000))
     }
 
     /// redisquota of Istio's Mixer, fixed: `limit` permits in a window that opens with the first grant. The name is
@@ -213,7 +215,7 @@ impl Policy {
     pub fn mixer_fixed(limit: u64, window: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         let window = whole("a window", window, Duration::from_millis(1))?;
-        Ok(foreign(Format::MixerFixed, format!("Q1:{limit},{window}"), limit, window))
+        Ok(foreign(Format::MixerFixed, text('Q', [limit, window]), limit, window))
     }
 
     /// redisquota of Istio's Mixer, rolling: `limit` permits in a window that moves on by buckets of this length. The
@@ -233,9 +235,14 @@ impl Policy {
                 format!("a bucket of {bucket:?}: must be no longer than the window, {window:?}");
             return Err(invalid(detail));
         }
-        let text = format!("P1:{limit},{window_us},{bucket_us}");
+        let text = text('P', [limit, window_us, bucket_us]);
         Ok(foreign(Format::MixerRolling, text, limit, window_us))
     }
+}
+
+/// Parameters as the scripts have them: a letter and numbers.
+fn text<const N: usize>(letter: char, numbers: [u64; N]) -> String {
+    format!("{letter}{}", packed(&numbers.map(|number| (number, WIDE))))
 }
 
 fn foreign(format: Format, text: String, limit: u64, window_us: u64) -> Policy {
@@ -253,13 +260,13 @@ fn windows(naming: Naming, limit: u64, width: Duration) -> Result<Policy, Error>
     let limit = permits("a limit", limit)?;
     let us = whole("a window", width, Duration::from_secs(1))?;
     // Half a minute longer than the window, as redis_rate 7 does.
-    let text = format!("W1:{limit},{}", us / 1_000_000 + 30);
+    let text = text('W', [limit, us / 1_000_000 + 30]);
     Ok(foreign(Format::Windows(naming), text, limit, us))
 }
 
 fn living_counter(limit: u64, seconds: u64) -> Result<Policy, Error> {
     let limit = permits("a limit", limit)?;
-    let text = format!("S1:{limit},{seconds}");
+    let text = text('S', [limit, seconds]);
     Ok(foreign(Format::Seconds, text, limit, seconds * 1_000_000))
 }
 
@@ -274,7 +281,7 @@ fn log(
         return Err(invalid(format!("a limit of {limit} permits: must be 1 to {MOST_ENTRIES}")));
     }
     let us = whole(what, span, unit)?;
-    Ok(foreign(Format::Log, format!("{letter}1:{limit},{us}"), limit, us))
+    Ok(foreign(Format::Log, text(letter, [limit, us]), limit, us))
 }
 
 /// The largest limit of a log that has an entry for each permit: a call writes no more.

@@ -43,6 +43,18 @@ pub(crate) struct State {
     pub(crate) z: u64,
     /// Only a rolling window has these, and no `z`.
     pub(crate) older: Vec<u64>,
+    /// Of a policy with [`Rules::has_excess`]: how many permits were used beyond the limit when this was lowered, so
+    /// that they count again if it is raised.
+    pub(crate) excess: u64,
+}
+
+impl State {
+    /// The permits used, up to the limit. Those beyond it are kept apart.
+    pub(super) fn clamped(&mut self, used: u64, limit: u64, scaled: &dyn Fn(u64) -> u64) -> u64 {
+        let used = scaled(used + self.excess);
+        self.excess = used.saturating_sub(limit);
+        used.min(limit)
+    }
 }
 
 /// The rules of one policy, as functions of a small state. Times are in microseconds.
@@ -53,9 +65,19 @@ pub(crate) trait Rules {
     /// The time in which the limit comes back, in microseconds.
     fn window(&self) -> u64;
 
+    /// The sizes of a state's numbers in bytes: `x`, `y`, and `z` or those of `older`.
+    fn sizes(&self) -> Vec<usize> {
+        vec![WIDE; 3]
+    }
+
     /// The number of [`State::older`].
     fn older(&self) -> usize {
         0
+    }
+
+    /// Whether the state may have an excess.
+    fn has_excess(&self) -> bool {
+        false
     }
 
     /// Itself, if each grant delays the next one, however few permits it has.
@@ -68,6 +90,11 @@ pub(crate) trait Rules {
 
     /// The whole permits that a request would get now.
     fn available(&self, state: &State, now: i64) -> u64;
+
+    /// The permits that count as used now: more than the limit, if it was lowered.
+    fn used(&self, state: &State, now: i64) -> u64 {
+        self.limit() - self.available(state, now)
+    }
 
     /// Takes permits that are available.
     fn take(&self, state: &mut State, now: i64, permits: u64);
@@ -274,7 +301,7 @@ impl Limiter {
     fn give_back(&mut self, mark: Mark, permits: u64) -> u64 {
         let mut state = std::mem::take(&mut self.state);
         let credit = self.rules().give(&mut state, self.now, mark, permits);
-        self.state = state;
+        self.state = self.rules().roll(Some(state), self.now);
         credit
     }
 
@@ -353,15 +380,14 @@ impl Limiter {
             }
         }
         fields.insert("c".into(), self.policy.text());
-        let mut numbers = vec![self.deadline_ms, self.kept_ms];
+        let mut sized = vec![(self.deadline_ms, MS), (self.kept_ms, MS)];
         if self.was_used {
-            numbers.extend([self.state.x as u64, self.state.y]);
-            match self.state.older.is_empty() {
-                true => numbers.push(self.state.z),
-                false => numbers.extend(&self.state.older),
-            }
+            let State { x, y, z, ref older, excess } = self.state;
+            let last = if older.is_empty() { &[z][..] } else { older };
+            let numbers = [x as u64, y].into_iter().chain(last.iter().copied());
+            sized.extend(numbers.zip(self.rules().sizes()));
+            sized.extend((excess > 0).then_some((excess, PERMITS)));
         }
-        let sized: Vec<_> = numbers.into_iter().zip(sizes(self.state.older.len())).collect();
         fields.insert("s".into(), packed(&sized));
         if must_expire {
             space.expire_in(&keys.hash, (must_end + MARGIN_MS - now_ms) as i64);
@@ -372,24 +398,21 @@ impl Limiter {
     }
 }
 
-/// The sizes of deadline, keep-alive and state.
-fn sizes(older: usize) -> Vec<usize> {
-    match older {
-        0 => vec![MS, MS, WIDE, WIDE, WIDE],
-        n => [MS, MS, WIDE, 5].into_iter().chain(std::iter::repeat_n(PERMITS, n)).collect(),
-    }
-}
-
 /// The deadline in ms, how long the limiter is kept, and the state if there is one.
 pub(crate) fn stored(text: &str, rules: &dyn Rules) -> Option<(u64, u64, Option<State>)> {
     if let Some([deadline_ms, kept_ms]) = unpacked(text, [MS, MS]).as_deref() {
         return Some((*deadline_ms, *kept_ms, None));
     }
-    let mut numbers = unpacked(text, sizes(rules.older()))?;
-    let mut older = numbers.split_off(4);
-    let z = if rules.older() == 0 { older.remove(0) } else { 0 };
-    let [deadline_ms, kept_ms, x, y] = numbers[..] else { return None };
-    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older })))
+    let sizes = || [MS, MS].into_iter().chain(rules.sizes());
+    let with_excess = || unpacked(text, sizes().chain(rules.has_excess().then_some(PERMITS)));
+    let numbers = unpacked(text, sizes()).or_else(with_excess)?;
+    let [deadline_ms, kept_ms, x, y, ref last @ ..] = numbers[..] else { return None };
+    let at = |place: usize| last.get(place).copied().unwrap_or(0);
+    let (z, excess, older) = match rules.older() {
+        0 => (at(0), at(1), Vec::new()),
+        _ => (0, 0, last.to_vec()),
+    };
+    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older, excess })))
 }
 
 fn lane_field(lane: &LaneCall) -> String {

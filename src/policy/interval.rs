@@ -49,6 +49,10 @@ impl Rules for Interval {
         self.gained(self.capacity) as u64
     }
 
+    fn has_excess(&self) -> bool {
+        true
+    }
+
     fn roll(&self, state: Option<State>, now: i64) -> State {
         let latest = self.latest(now) as u64;
         let new = || State { x: now, y: self.initial, z: latest, ..State::default() };
@@ -62,6 +66,9 @@ impl Rules for Interval {
         } else if portions < -1 {
             // The clock went back.
             state.z = latest;
+        }
+        if state.y >= self.capacity {
+            state.excess = 0;
         }
         state
     }
@@ -97,8 +104,8 @@ impl Rules for Interval {
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        let used = scaled(old.limit().saturating_sub(state.y));
-        state.y = self.capacity.saturating_sub(used);
+        let used = state.clamped(old.used(state, now), self.capacity, scaled);
+        state.y = self.capacity - used;
         let periods = (now - state.z as i64).max(0) as u64 / self.period;
         state.z = match self.aligned {
             Some(_) => self.latest(now) as u64,

@@ -51,18 +51,11 @@ impl Pace {
         (t + parts.div_euclid(permits) as i64, parts.rem_euclid(permits) as u64)
     }
 
-    /// How many permits fit between two times, at most `most`.
-    pub(crate) fn fitting(self, from: Time, to: Time, most: u64) -> u64 {
-        self.parts(from, to).div_euclid(self.every.into()).clamp(0, most.into()) as u64
-    }
-
     /// How many permits the time between two times is worth, rounded up.
     pub(crate) fn worth(self, from: Time, to: Time) -> u64 {
-        self.parts(from, to).max(0).unsigned_abs().div_ceil(self.every.into()) as u64
-    }
-
-    fn parts(self, from: Time, to: Time) -> i128 {
-        i128::from(to.0 - from.0) * i128::from(self.permits) + i128::from(to.1) - i128::from(from.1)
+        let whole = i128::from(to.0 - from.0) * i128::from(self.permits);
+        let parts = whole + i128::from(to.1) - i128::from(from.1);
+        parts.max(0).unsigned_abs().div_ceil(self.every.into()) as u64
     }
 }
 

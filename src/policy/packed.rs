@@ -91,7 +91,8 @@ impl Policy {
         use WIDE as W;
         let (version, rest) = text.split_at_checked(2)?;
         let sizes: &[usize] = match version {
-            "b1" => &[P, W, W, P],
+            "b1" if rest.chars().count() == P + P + W => &[P, P, W],
+            "b1" => &[P, P, W, P],
             "f1" => &[P, W, W],
             "a1" | "s1" => &[P, W],
             "d1" => {
@@ -107,7 +108,8 @@ impl Policy {
         };
         let numbers = unpacked(rest, sizes.iter().copied())?;
         let (kind, is_valid) = match (version, &numbers[..]) {
-            ("b1", &[capacity, permits, every, initial]) => {
+            ("b1", &[capacity, permits, every, ref initial @ ..]) => {
+                let initial = initial.first().copied().unwrap_or(capacity);
                 let pace = Pace { permits, every };
                 let is_valid = pace.allows(capacity) && initial <= capacity;
                 (Kind::Bucket(Bucket { capacity, pace, initial }), is_valid)

@@ -3,7 +3,10 @@
 //!
 //! The twin of `lua/policy/rolling.lua`.
 
+use std::iter::repeat_n;
+
 use super::frame::{Mark, Rules, State, is_permits, is_span};
+use super::packed::{PERMITS, WIDE};
 
 /// State: `x` is the number of the newest bucket since 1970; `y` is the sum of all counts; `older` has those of the
 /// earlier buckets, the newest first.
@@ -36,7 +39,7 @@ impl Rolling {
     fn state(&self, x: i64, counts: impl IntoIterator<Item = u64>) -> State {
         let mut counts: Vec<u64> = counts.into_iter().collect();
         counts.resize(self.live() as usize, 0);
-        State { x, y: counts.iter().sum(), z: 0, older: counts.split_off(1) }
+        State { x, y: counts.iter().sum(), older: counts.split_off(1), ..State::default() }
     }
 }
 
@@ -55,6 +58,10 @@ impl Rules for Rolling {
         self.width
     }
 
+    fn sizes(&self) -> Vec<usize> {
+        [WIDE, 5].into_iter().chain(repeat_n(PERMITS, self.older())).collect()
+    }
+
     fn older(&self) -> usize {
         self.buckets as usize
     }
@@ -65,7 +72,7 @@ impl Rules for Rolling {
         match newest - state.x {
             ahead @ 1.. => {
                 let empty = ahead.min(self.live()) as usize;
-                self.state(newest, std::iter::repeat_n(0, empty).chain(counts(&state)))
+                self.state(newest, repeat_n(0, empty).chain(counts(&state)))
             }
             // The clock went back.
             ahead if ahead < -self.live() => State { x: newest, ..state },

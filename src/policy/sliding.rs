@@ -29,6 +29,12 @@ impl Sliding {
         now - now.rem_euclid(self.width as i64)
     }
 
+    /// The permits that count of the window before, times the ticks of a window.
+    fn overlap(&self, state: &State, now: i64) -> u128 {
+        let over = (now - state.x).max(0) as u64 / self.tick();
+        u128::from(state.y) * u128::from(self.ticks().saturating_sub(over))
+    }
+
     fn weighed(&self, permits: u64, part: u64, whole: u64) -> i64 {
         let part = (u128::from(permits) * u128::from(part)) / u128::from(whole.max(1));
         part.min(1 << 60) as i64
@@ -57,11 +63,13 @@ impl Rules for Sliding {
     }
 
     fn available(&self, state: &State, now: i64) -> u64 {
-        let ticks = self.ticks();
-        let over = (now - state.x).max(0) as u64 / self.tick();
-        let overlap = u128::from(state.y) * u128::from(ticks - over.min(ticks));
-        let free = (u128::from(self.limit) * u128::from(ticks)).saturating_sub(overlap);
-        ((free / u128::from(ticks)) as u64).saturating_sub(state.z)
+        let ticks = u128::from(self.ticks());
+        let free = (u128::from(self.limit) * ticks).saturating_sub(self.overlap(state, now));
+        ((free / ticks) as u64).saturating_sub(state.z)
+    }
+
+    fn used(&self, state: &State, now: i64) -> u64 {
+        self.overlap(state, now).div_ceil(u128::from(self.ticks())) as u64 + state.z
     }
 
     fn take(&self, state: &mut State, _: i64, permits: u64) {
@@ -96,13 +104,12 @@ impl Rules for Sliding {
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        if old.window() == self.width {
-            // Exact up to here; more than twice the limit can be no fuller.
-            let most = ((1 << 53) - 1) / self.ticks();
-            (state.y, state.z) = (scaled(state.y).min(most), scaled(state.z).min(most));
-        } else {
-            let used = scaled(old.limit() - old.available(state, now));
+        if old.window() != self.width {
+            let used = old.used(state, now);
             *state = State { x: self.start(now), z: used, ..State::default() };
         }
+        // Exact up to here; more than twice the limit can be no fuller.
+        let most = ((1 << 53) - 1) / self.ticks();
+        (state.y, state.z) = (scaled(state.y).min(most), scaled(state.z).min(most));
     }
 }

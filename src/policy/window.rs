@@ -3,6 +3,7 @@
 //! The twin of `lua/policy/window.lua`.
 
 use super::frame::{Mark, Rules, State};
+use super::packed::WIDE;
 
 /// Where windows begin and end.
 pub(crate) trait Grid: Clone + PartialEq {
@@ -30,6 +31,10 @@ impl<G: Grid> Rules for Window<G> {
 
     fn window(&self) -> u64 {
         self.grid.width(0) as u64
+    }
+
+    fn sizes(&self) -> Vec<usize> {
+        vec![WIDE; 2]
     }
 
     fn roll(&self, state: Option<State>, now: i64) -> State {

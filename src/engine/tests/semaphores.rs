@@ -169,6 +169,9 @@ async fn bad_input_is_refused_before_anything_is_sent() {
         options.fixed_lease(Duration::from_nanos(1_500_000)),
         options.lease(Duration::from_secs(400_000_000)),
         options.permits(0),
+        options.keep_alive(SECOND),
+        options.keep_alive(Duration::from_nanos(30_000_000_001)),
+        options.without_lease().keep_alive(SECOND * 60),
         options.permits(1 << 31),
     ] {
         invalid(client.concurrency_with("s", options).unwrap_err());
@@ -236,6 +239,25 @@ async fn a_semaphore_expires() {
         assert!(semaphore.expire_at(std::time::UNIX_EPOCH, None).await.unwrap());
         assert!(!semaphore.exists().await.unwrap());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_keep_alive_a_semaphore_lives_as_long_as_its_permits_are_held() {
+    let options = SemaphoreOptions::new().permits(2).lease(SECOND).keep_alive(SECOND * 2);
+    let semaphore = client().concurrency_with("s", options).unwrap();
+    // What is refused sets nothing up.
+    assert!(semaphore.try_acquire_now(3).await.is_err());
+    assert!(!semaphore.exists().await.unwrap());
+    let held = semaphore.acquire(1).await.unwrap();
+    tokio::time::sleep(SECOND * 20).await;
+    assert!(!held.is_lost());
+    assert_eq!(semaphore.acquired_permits().await.unwrap(), 1);
+    drop(held);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+    tokio::time::sleep(SECOND * 2).await;
+    assert!(!semaphore.exists().await.unwrap());
+    let _second = semaphore.acquire(2).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,10 @@ use crate::engine::tests::CountingStore;
 use crate::layer::{RateLimitLayer, ResponseBody};
 use crate::store::Store;
 use crate::web::{Key, Limit, Limits};
-use crate::{Client, Clock, Fraction, LimiterOptions, OnOutage, Rate, Semaphore, SemaphoreOptions};
+use crate::{
+    Client, Clock, Fraction, LimiterOptions, OnOutage, Rate, RemainingTime, Semaphore,
+    SemaphoreOptions,
+};
 
 fn uploads(permits: u64) -> Limit {
     let options = SemaphoreOptions::new().permits(permits);
@@ -96,6 +99,24 @@ async fn permits_are_held_until_the_last_byte_is_sent_and_no_longer() {
     drop(sender);
     assert!(response.body_mut().frame().await.is_none());
     assert_eq!(free(&client).await, 3, "although the body is still here");
+}
+
+#[tokio::test]
+async fn the_semaphore_of_a_key_ends_and_that_of_all_callers_stays() {
+    let (client, _) = client();
+    let options = SemaphoreOptions::new().permits(3).lease(Duration::from_secs(100));
+    let global = Limit::concurrency("all", Key::global(), options);
+    let limits =
+        layer(&client, [Limit::concurrency("uploads", Key::header("x-key"), options), global]);
+    for _ in 0..2 {
+        drop(answered(&limits, Full::from("done")).await);
+    }
+    let left = async |name: &str| {
+        client.concurrency(name).unwrap().remaining_time_to_live().await.unwrap()
+    };
+    let RemainingTime::Ends(of_a_key) = left("uploads:me").await else { panic!() };
+    assert!(of_a_key > Duration::from_secs(150) && of_a_key <= Duration::from_secs(200));
+    assert_eq!(left("all").await, RemainingTime::Endless);
 }
 
 #[tokio::test]
@@ -178,8 +199,9 @@ async fn a_refusal_says_so_and_gives_the_rates_permits_back() {
     let mut refused = site.send(get("me")).await;
     let expected = [
         ("ratelimit-policy", "\"user\";q=5;w=60, \"uploads\";q=1;qu=\"concurrent-requests\""),
-        ("ratelimit", "\"uploads\";r=0;t=1"),
-        ("retry-after", "1"),
+        ("ratelimit", "\"uploads\";r=0;t=30"),
+        // When the lease ends at the latest.
+        ("retry-after", "30"),
     ];
     for (name, value) in expected {
         assert_eq!(header(&refused, name).unwrap(), value);

@@ -85,12 +85,9 @@ fn arguments(
     let bounds = match &policy.0 {
         Kind::Calendar(window) => {
             let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
-            sent(window.grid.bounds(around).map(|bound| bound.max(0) as u64))
+            window.grid.bounds(around).to_vec()
         }
-        Kind::Foreign(foreign) => {
-            let bounds = foreign.bounds(at).map(|[start, end]| format!("{start} {end}"));
-            bounds.unwrap_or_default().into()
-        }
+        Kind::Foreign(foreign) => foreign.bounds(at).map_or(Vec::new(), |bounds| bounds.to_vec()),
         _ => Vec::new(),
     };
     let number = sent(lane.map(|lane| lane.number));
@@ -98,7 +95,7 @@ fn arguments(
         packed::bytes(&policy.text()),
         lane.map_or(Vec::new(), |lane| format!("@{}", lane.name).into()),
         [number, requests].concat(),
-        bounds,
+        sent(bounds.into_iter().map(|bound| bound.max(0) as u64)),
         action.into(),
         if is_stored { b"1".into() } else { Vec::new() },
         text(lane.and_then(|lane| lane.abandon)),

@@ -46,14 +46,13 @@ fn alone(before: &[&str], file: &str) -> Script {
 /// The script of a format, which has no parameters of its own. Of several keys some are usually missing, so in a
 /// cluster calls wait while the slot is being moved.
 fn foreign(before: &[&str], file: &str) -> Script {
-    composed(OpenSlot::Waits, before, "", file)
+    composed(OpenSlot::Waits, before, "", &[file, "--- record\n", lua!("foreign/record")].concat())
 }
 
 fn composed(open_slot: OpenSlot, before: &[&str], stored: &str, file: &str) -> Script {
     let (usual, one) = (lua!("policy/usual"), lua!("policy/one"));
     let after = ["--> names\n", stored, LANE, usual, RULES, CHANGE, WRITE, one, DECIDE].concat();
-    let source = filled(&[CLOCK, &before.concat(), &after].concat(), file);
-    Script::new(source.replace("--> parameters\n", "").leak(), open_slot)
+    Script::new(filled(&[CLOCK, &before.concat(), &after].concat(), file).leak(), open_slot)
 }
 
 /// The script of several limiters: a function opens each of them by the rules of its policy.

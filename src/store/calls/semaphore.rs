@@ -73,6 +73,8 @@ pub(crate) struct SemaphoreAcquireCall {
     pub(crate) is_repeat: bool,
     /// Expirable: the lease; `None` for one that does not end.
     pub(crate) lease_ms: Option<u64>,
+    /// Expirable: the time to live of both keys from now on; `None` if it stays as it is.
+    pub(crate) keep_alive_ms: Option<u64>,
     /// The permits to set if there is no semaphore.
     pub(crate) create: Option<u64>,
     pub(crate) groups: Vec<RequestGroup>,
@@ -127,6 +129,8 @@ pub(crate) struct RenewCall {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases may also end earlier than before.
     pub(crate) may_shorten: bool,
+    /// The time to live of both keys from now on; `None` if it stays as it is.
+    pub(crate) keep_alive_ms: Option<u64>,
     pub(crate) permits: Vec<PermitId>,
 }
 

@@ -3,7 +3,9 @@
 //! `lua/semaphore/acquire.lua` is its twin. Adjacent requests that are decided alike are sent as one, and the server
 //! answers how many of them it granted.
 
-use super::state::{State, check, count, end_of, first_end, optional, reap, semaphore_script};
+use super::state::{
+    State, check, count, end_of, first_end, live_on, optional, reap, semaphore_script,
+};
 use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::refusal;
@@ -123,17 +125,19 @@ impl StoreCall for SemaphoreAcquireCall {
                 space.expire_at(&keys.value, at);
             }
         }
-        state.value = Some(value - taken);
+        // What is refused sets nothing up.
+        state.value = (granted > 0 || state.value.is_some()).then_some(value - taken);
         state.write(space, keys, self.lane.as_ref())?;
+        live_on(space, keys, self.keep_alive_ms);
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
         let numbers = (now, value - taken, total, next_end);
         Ok(self.reply(numbers, decisions).expect("each group has been decided"))
     }
 
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
-        let (id, lease) = match self.kind {
-            SemaphoreKind::Plain => (&[][..], String::new()),
-            SemaphoreKind::Expirable => (&self.id.0[..], optional(self.lease_ms)),
+        let id = match self.kind {
+            SemaphoreKind::Plain => &[][..],
+            SemaphoreKind::Expirable => &self.id.0[..],
         };
         let lane = self.lane.as_ref();
         let command = semaphore_script(&ACQUIRE, keys, self.at, self.kind, in_cluster, lane)
@@ -141,7 +145,8 @@ impl StoreCall for SemaphoreAcquireCall {
             .arg(if self.is_repeat { "1" } else { "" })
             .arg(self.wanted())
             .arg(id)
-            .arg(lease);
+            .arg(optional(self.lease_ms))
+            .arg(optional(self.keep_alive_ms));
         self.merged().fold(command, |command, groups| {
             let count = groups.iter().map(|group| group.count).sum::<u64>();
             command.arg(groups[0].permits).arg(count).arg(u8::from(groups[0].max_wait_ms > 0))

@@ -2,7 +2,7 @@
 //!
 //! The twins are `lua/semaphore/release.lua` and `lua/semaphore/renew.lua`.
 
-use super::state::{State, check, end_of, optional, pack, semaphore_script};
+use super::state::{State, check, end_of, live_on, optional, pack, semaphore_script};
 use super::*;
 
 impl StoreCall for SemaphoreReleaseCall {
@@ -74,6 +74,7 @@ impl StoreCall for RenewCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Vec<bool>, Error> {
         let end = end_of(self.at.unwrap_or(space.now()), self.lease_ms);
         space.log(&keys.value)?;
+        live_on(space, keys, self.keep_alive_ms);
         space.with_log(&keys.value, |log| {
             let mut renew = |id: &PermitId| {
                 let old = log.score(&id.0);
@@ -87,11 +88,12 @@ impl StoreCall for RenewCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::script(&RENEW, &[&keys.value])
+        ServerCommand::script(&RENEW, &[&keys.value, &keys.hash])
             .arg(optional(self.at))
             .arg(optional(self.lease_ms))
             .arg(if self.may_shorten { "1" } else { "" })
             .arg(pack(&self.permits))
+            .arg(optional(self.keep_alive_ms))
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<Vec<bool>> {

@@ -133,6 +133,16 @@ pub(super) fn first_end(space: &Keyspace, keys: &Keys) -> Result<Option<i64>, Er
     Ok(first.map(|(end, _)| end).filter(|end| *end < NO_END))
 }
 
+/// Lets both keys live for this time from now on.
+pub(super) fn live_on(space: &mut Keyspace, keys: &Keys, keep_alive_ms: Option<u64>) {
+    if let Some(ms) = keep_alive_ms {
+        let at = space.now().saturating_add_unsigned(ms);
+        for key in [&keys.hash, &keys.value] {
+            space.expire_at(key, at);
+        }
+    }
+}
+
 pub(super) fn optional(number: Option<impl ToString>) -> String {
     number.map_or(String::new(), |number| number.to_string())
 }

@@ -101,7 +101,7 @@ fn records_of_silent_lanes_are_removed() {
 fn a_key_is_prolonged_when_its_end_is_near() {
     let world = World::new();
     let (clock, time) = Clock::manual(T0 / 1000);
-    let memory = MemoryStore::with_clock(clock);
+    let memory = InProcessStore::with_clock(clock);
     let policy = Policy::bucket(1000, 1, Duration::from_millis(1)).unwrap();
     let mut number = 0;
     let mut call = || {
@@ -137,7 +137,7 @@ fn a_key_is_prolonged_when_its_end_is_near() {
 }
 
 #[test]
-fn a_bucket_with_a_lane_takes_200_bytes() {
+fn a_bucket_takes_136_bytes_and_200_with_a_lane() {
     let mut world = World::new();
     world.keys = Keys::new("{a-name-of-middling-len}:b", "c");
     let mut raw = world.server.raw();
@@ -147,11 +147,16 @@ fn a_bucket_with_a_lane_takes_200_bytes() {
         let groups = vec![request(1)];
         let call = PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
         world.on_server(&call).unwrap();
-        let bytes: u64 =
-            redis::cmd("MEMORY").arg("USAGE").arg(&*world.keys.hash).query(&mut raw).unwrap();
-        println!("{}: {bytes} bytes", policy.word());
+        let key = &*world.keys.hash;
+        let bytes = || -> u64 {
+            redis::cmd("MEMORY").arg("USAGE").arg(key).query(&mut world.server.raw()).unwrap()
+        };
+        let with_lane = bytes();
+        redis::cmd("HDEL").arg(key).arg("@aaaaaaaaaaaaaaaa").exec(&mut raw).unwrap();
+        let alone = bytes();
+        println!("{}: {alone} bytes, {with_lane} with a lane", policy.word());
         if policy.word() == "bucket" {
-            assert!(bytes <= 200, "{bytes}");
+            assert!(alone <= 136 && with_lane <= 200, "{alone} {with_lane}");
         }
     }
 }

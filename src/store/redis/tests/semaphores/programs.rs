@@ -113,8 +113,15 @@ impl Program {
         match op {
             Op::Acquire { groups, lease_ms, create } => {
                 let call = acquire(kind, self.calls, groups.clone());
-                let call =
-                    SemaphoreAcquireCall { at, lease_ms: *lease_ms, create: *create, ..call };
+                // So long that no key ends during the test.
+                let keep_alive_ms = create.filter(|permits| permits % 2 == 0).map(|_| 600_000);
+                let call = SemaphoreAcquireCall {
+                    at,
+                    lease_ms: *lease_ms,
+                    keep_alive_ms,
+                    create: *create,
+                    ..call
+                };
                 self.take(world, call);
             }
             Op::Again(is_repeat) => {
@@ -135,6 +142,7 @@ impl Program {
                 let _ = world.run(&RenewCall {
                     at,
                     lease_ms: *lease_ms,
+                    keep_alive_ms: may_shorten.then_some(600_000),
                     may_shorten: *may_shorten,
                     permits,
                 });
@@ -218,6 +226,7 @@ fn damage(world: &World, damage: &Damage) {
             let renew = RenewCall {
                 at: Some(T0),
                 lease_ms: None,
+                keep_alive_ms: None,
                 may_shorten: false,
                 permits: vec![PermitId([0; 16])],
             };

@@ -70,6 +70,7 @@ fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     let renew = RenewCall {
         at: Some(T0 + 1),
         lease_ms: Some(30_000),
+        keep_alive_ms: None,
         may_shorten: false,
         permits: ids.clone(),
     };

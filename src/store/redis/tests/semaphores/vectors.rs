@@ -171,7 +171,8 @@ fn answer(world: &World, step: &Value, number: u64, before: &State) -> Result<Va
             }
         }
         "updateLeaseTime" => {
-            let call = RenewCall { at, lease_ms, may_shorten: true, permits: ids()? };
+            let call =
+                RenewCall { at, lease_ms, may_shorten: true, keep_alive_ms: None, permits: ids()? };
             (world.on_server(&call).unwrap() == [true]).into()
         }
         "trySetPermits" => set(SetPermits::Try)?,
