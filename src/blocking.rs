@@ -1,4 +1,4 @@
-//! The same calls without async, for threads that have no runtime, or none that they can await in. With the
+//! All calls without async, for threads that have no runtime, or none that they can await in. With the
 //! feature `blocking`.
 //!
 //! A [`Client`], its [`RateLimiter`]s, [`LimitGroup`]s and [`Semaphore`]s have the calls of [`crate::Client`],
@@ -182,7 +182,7 @@ calls! { Client:
     "Makes one round trip to the server", ping() -> ();
 }
 
-/// What a client makes without sending anything.
+/// The handles that a client makes without sending anything.
 macro_rules! handles {
     ($($what:literal, $name:ident($($argument:ident: $type:ty),*) -> $form:ident;)*) => {
         impl Client {

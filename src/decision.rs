@@ -1,14 +1,14 @@
 //! The answer to an acquire: a grant that can be given back, or a denial with its wait.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-mod denial;
 mod grant;
 
-pub use denial::{DecidedBy, Denial};
 pub use grant::Grant;
 
+use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::Wait;
 
@@ -50,24 +50,133 @@ impl Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Decision::Granted(grant) => write!(
-                f,
-                "granted: {}, {} left of {}",
-                Permits(grant.permits()),
-                grant.left(),
-                grant.rate()
-            ),
+            Decision::Granted(grant) => {
+                let (permits, left, rate) = (grant.permits(), grant.left(), grant.rate());
+                let plural = if permits == 1 { "" } else { "s" };
+                write!(f, "granted: {permits} permit{plural}, {left} left of {rate}")
+            }
             Decision::Denied(denial) => denial.fmt(f),
         }
     }
 }
 
-/// A number of permits, as text.
-struct Permits(u64);
+/// Who decided a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecidedBy {
+    /// The store: the server, or the in-process store in its place.
+    Store,
+    /// This client's own queue: a waiting request that does not fit is ahead of this one.
+    Queue,
+    /// A denial that this client remembers: see
+    /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
+    Memory,
+    /// This client, from permits that it has leased: see
+    /// [`LimiterOptions::lease`](crate::LimiterOptions::lease).
+    Lease,
+    /// This client, because the server is away: see [`OnOutage`](crate::OnOutage).
+    Outage,
+}
 
-impl fmt::Display for Permits {
+/// Permits that were not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    wait: Wait,
+    rate: Option<Rate>,
+    decided_by: DecidedBy,
+    refused_by: Option<Arc<str>>,
+}
+
+impl Denial {
+    pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
+        Denial { wait, rate, decided_by, refused_by: None }
+    }
+
+    /// By this limiter of a group.
+    pub(crate) fn refused_by_limit(mut self, name: &Arc<str>) -> Self {
+        self.refused_by = Some(name.clone());
+        self
+    }
+
+    /// By a semaphore, which counts no permits over time.
+    pub(crate) fn without_rate(self) -> Self {
+        Denial { rate: None, ..self }
+    }
+
+    /// The time after which the same call can succeed if no other caller takes permits until then: in whole
+    /// milliseconds, or in microseconds if the limiter has a policy. It is exact unless
+    /// [`is_lower_bound`](Denial::is_lower_bound); the call can succeed sooner only if permits are given back or
+    /// the rate is raised.
+    pub fn retry_after(&self) -> Duration {
+        Duration::from_micros(self.wait.us)
+    }
+
+    /// [`retry_after`](Denial::retry_after) in whole seconds, rounded up, as in the HTTP header
+    /// `Retry-After`.
+    pub fn retry_after_secs(&self) -> u64 {
+        self.wait.us.div_ceil(1_000_000)
+    }
+
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the queue is
+    /// long or many small grants must expire for this request.
+    pub fn is_lower_bound(&self) -> bool {
+        self.wait.at_least
+    }
+
+    /// The rate in force, if it is known. A semaphore has none.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// Who decided the call.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
+    }
+
+    /// The limiter of a group that refused; if several did, the one with the longest wait. See
+    /// [`LimitGroup`](crate::LimitGroup). `None` for a limiter alone, and if this client's queue has denied the
+    /// request: it does not know for which limiter the requests before it wait.
+    pub fn refused_by(&self) -> Option<&str> {
+        self.refused_by.as_deref()
+    }
+}
+
+impl fmt::Display for Denial {
+    /// `denied: retry after 250ms`, or `retry after at least 250ms`; and the rate, if it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} permit{}", self.0, if self.0 == 1 { "" } else { "s" })
+        let at_least = if self.is_lower_bound() { "at least " } else { "" };
+        write!(f, "denied: retry after {at_least}{:?}", self.retry_after())?;
+        match self.rate {
+            Some(rate) => write!(f, " (the rate is {rate})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An answer whose grant goes back if this is dropped: another limiter has refused the request, or its caller has
+/// gone.
+pub(crate) struct Unspent(Option<Result<Decision, Error>>);
+
+impl Unspent {
+    pub(crate) fn new(answer: Result<Decision, Error>) -> Self {
+        Unspent(Some(answer))
+    }
+
+    #[cfg(feature = "_web")]
+    pub(crate) fn get(&self) -> &Result<Decision, Error> {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
+    }
+
+    pub(crate) fn into_inner(mut self) -> Result<Decision, Error> {
+        self.0.take().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
+    }
+}
+
+impl Drop for Unspent {
+    fn drop(&mut self) {
+        if let Some(Ok(Decision::Granted(grant))) = self.0.take() {
+            grant.refund_in_background();
+        }
     }
 }
 

@@ -139,11 +139,11 @@ struct Inner {
     is_forbidden: bool,
     operation: Option<Operation>,
     limiter: Option<Arc<str>>,
-    /// That is the name of a semaphore.
+    /// Whether `limiter` is the name of a semaphore.
     is_semaphore: bool,
     /// The server's address, without credentials.
     server: Option<Arc<str>>,
-    /// What was found or given, and what is allowed.
+    /// The value that was found or given, and what is allowed.
     detail: Option<Box<str>>,
     cause: Option<Arc<dyn StdError + Send + Sync>>,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use crate::client::Client;
-use crate::decision::{DecidedBy, Decision, Grant, Peek};
+use crate::decision::{DecidedBy, Decision, Grant, Peek, Unspent};
 #[cfg(feature = "_web")]
 use crate::engine::Engine;
 use crate::engine::group::GroupMember;
@@ -21,7 +21,7 @@ use crate::{Denial, engine};
 /// How often requests that wait while they are asked in turn look whether that is still so.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a request costs at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
+/// The cost of a request at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
 /// group's order.
 ///
 /// ```
@@ -30,29 +30,29 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// let requests_and_tokens: Costs = [1, 1, 1200].into();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Costs(Kind);
+pub struct Costs(CostsKind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum CostsKind {
     Same(u64),
     Each(Vec<u64>),
 }
 
 impl From<u64> for Costs {
     fn from(permits: u64) -> Self {
-        Costs(Kind::Same(permits))
+        Costs(CostsKind::Same(permits))
     }
 }
 
 impl<const N: usize> From<[u64; N]> for Costs {
     fn from(permits: [u64; N]) -> Self {
-        Costs(Kind::Each(permits.to_vec()))
+        Costs(CostsKind::Each(permits.to_vec()))
     }
 }
 
 impl From<&[u64]> for Costs {
     fn from(permits: &[u64]) -> Self {
-        Costs(Kind::Each(permits.to_vec()))
+        Costs(CostsKind::Each(permits.to_vec()))
     }
 }
 
@@ -65,8 +65,8 @@ impl Costs {
     ) -> Result<MemberCosts, String> {
         let (count, mut all) = (limits.len(), MemberCosts::default());
         let costs = match &self.0 {
-            Kind::Same(permits) => &vec![*permits; count],
-            Kind::Each(each) => each,
+            CostsKind::Same(permits) => &vec![*permits; count],
+            CostsKind::Each(each) => each,
         };
         if costs.len() != count {
             return Err(format!("{} costs: must be {count}, one for each limiter", costs.len()));
@@ -81,7 +81,7 @@ impl Costs {
     }
 }
 
-/// Several limiters of one client, of which each request takes from all or from none: had by
+/// Several limiters of one client: each request takes permits from all of them, or from none. Made by
 /// [`Client::all_of`].
 ///
 /// The server decides about all of them in one call. Each limiter gets one ordinary entry in its log, so Java
@@ -142,8 +142,9 @@ impl Client {
         self.group(limiters.into_iter().cloned().collect(), false)
     }
 
-    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster, or of kinds about which no call
-    /// decides together: each request asks one limiter after the other, a round trip each, and gives back what it was granted if a later one refuses.
+    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster, or of kinds that no call can
+    /// decide about together: each request asks one limiter after the other, a round trip each, and gives back what it
+    /// was granted if a later one refuses.
     ///
     /// Nothing is issued beyond a rate, and nothing is lost: what a client that dies in between has taken expires
     /// with the interval. But others find these permits missing for a moment, and may be denied for
@@ -360,7 +361,7 @@ impl LimitGroup {
     ) -> Option<Result<Decision, Error>> {
         let limit = self.limiter.deadline() / ATTEMPTS_PER_DEADLINE as u32;
         for member in self.members.iter().map(RateLimiter::engine) {
-            // What was granted without the server is written first.
+            // Grants made without the server are written first.
             if let Some((outage, _)) = member.outage()
                 && !matches!(member.may_ask(outage, limit).await, Ok(true))
             {
@@ -384,16 +385,16 @@ impl LimitGroup {
     /// Asks one limiter after the other, until one refuses. What the earlier ones have granted then goes back.
     /// All processes ask in the order of the names: in opposite orders each could hold what the others lack.
     async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
-        let mut held = HeldGrants(self.members.iter().map(|_| None).collect());
+        let mut held: Vec<Option<Unspent>> = self.members.iter().map(|_| None).collect();
         let mut order: Vec<usize> = (0..self.members.len()).collect();
         order.sort_by_key(|at| &self.members[*at].engine().keys.hash);
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
             match member.decide(&member.request(cost.into(), MaxWait::None), true).await? {
-                Decision::Granted(grant) => held.0[at] = Some(grant),
+                granted @ Decision::Granted(_) => held[at] = Some(Unspent::new(Ok(granted))),
                 Decision::Denied(denial) => {
                     let engine = member.engine();
-                    // Who waits without end is not to wait for a server that is away.
+                    // An endless wait must not become a wait for a server that is away.
                     if max_wait == MaxWait::Unbounded
                         && matches!(engine.outage(), Some((_, OnOutage::Deny)))
                         && let Some(cause) = engine.outage_cause()
@@ -404,7 +405,8 @@ impl LimitGroup {
                 }
             }
         }
-        let (grants, deadline) = (held.0.drain(..).flatten().collect(), self.limiter.deadline());
+        let grants = held.into_iter().flatten().filter_map(|it| it.into_inner().ok()?.into_grant());
+        let deadline = self.limiter.deadline();
         Ok(Decision::Granted(Grant::in_turn(self.limiter.engine(), grants, deadline)))
     }
 
@@ -438,15 +440,6 @@ fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
     let is_one_slot =
         one.limiters().core.store.check_same_slot(&one.engine().keys, &other.engine().keys);
     is_one_slot.map_err(|error| error.of(Operation::Limiter, None))
-}
-
-/// Grants that are given back unless they are taken out.
-struct HeldGrants(Vec<Option<Grant>>);
-
-impl Drop for HeldGrants {
-    fn drop(&mut self) {
-        self.0.drain(..).flatten().for_each(Grant::refund_in_background);
-    }
 }
 
 impl fmt::Debug for LimitGroup {

@@ -55,7 +55,7 @@ pub struct StoredSemaphore {
 pub struct StoredPermits {
     /// How many there are.
     pub len: u64,
-    /// Those whose leases end first, as many as were asked for.
+    /// The permits whose leases end first, as many as were asked for.
     pub permits: Vec<StoredPermit>,
 }
 
@@ -70,7 +70,7 @@ pub struct StoredPermit {
 }
 
 impl StoredPermit {
-    /// What Redisson writes for a lease that does not end.
+    /// The end that Redisson writes for a lease without one.
     const NO_END: f64 = 922_337_203_685_477.0;
 
     pub(crate) fn of(id: &[u8], ends_ms: f64) -> Self {
@@ -119,7 +119,7 @@ impl StoredSemaphore {
         self.out.content().map_or(&[], |out| &out.permits)
     }
 
-    /// Of the permits that were read, those whose lease has ended: the next call that needs them takes them back.
+    /// The permits that were read and whose lease has ended: the next call that needs them takes them back.
     pub fn expired(&self) -> u64 {
         let has_ended =
             |permit: &&StoredPermit| permit.ends_ms >= 0.0 && permit.ends_ms <= self.now_ms as f64;
@@ -287,7 +287,7 @@ impl Inspection {
 }
 
 impl<T> StoredKey<T> {
-    /// What it holds, if it is there and of the type that it should have.
+    /// The content, if the key exists and has the right type.
     pub fn content(&self) -> Option<&T> {
         match self {
             StoredKey::Present { content, .. } => Some(content),

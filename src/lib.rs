@@ -91,7 +91,6 @@ mod error;
 pub mod fuzz;
 mod group;
 pub mod guava;
-mod in_process;
 #[cfg(any(feature = "admin", test))]
 mod inspection;
 #[cfg(feature = "tower")]
@@ -133,13 +132,13 @@ pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use group::{Costs, LimitGroup};
-pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use policy::{CalendarUnit, ChangeRule, Policy, Weekday};
 pub use rate::{Mode, Rate};
 pub use semaphore::{Permit, Semaphore, SemaphoreOptions};
+pub use store::memory::InProcessStore;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
 pub use store::{ExpireCondition, RemainingTime};

@@ -130,8 +130,8 @@ impl RateLimiter {
 
     /// Gives this handle a rate: if the limiter does not exist, or has expired, the next acquire creates it
     /// with this rate in the same step. An existing limiter keeps its rate; to change it, use
-    /// [`ensure_rate`](Self::ensure_rate). A limiter with a [`Policy`](crate::Policy) has no other rate than the policy's, and
-    /// this changes nothing.
+    /// [`ensure_rate`](Self::ensure_rate). For a limiter with a [`Policy`](crate::Policy) this changes nothing: its only
+    /// rate is the policy's.
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
         if self.engine().is_redissons_limiter() {
@@ -162,7 +162,7 @@ impl RateLimiter {
     ///
     /// Handles with the same headroom have a queue of their own: a waiting call never delays one that leaves
     /// less, and among themselves they are served in the order of their arrival. Leases are taken so that they
-    /// leave the headroom. The server keeps nothing of this, and Java clients leave nothing.
+    /// leave the headroom. Nothing of this is stored on the server, and Java clients leave no headroom.
     /// [`Grant::left`](crate::Grant::left) is what is left to this handle;
     /// [`available_permits`](Self::available_permits) and [`peek`](Self::peek) are about the whole limiter.
     ///

@@ -22,7 +22,7 @@ mod traces;
 pub(crate) use acquire::AcquireObserver;
 pub use acquire::{AcquireEnd, AcquireOutcome};
 pub use call::{CallEvent, ObservedCall};
-pub(crate) use call::{CallSize, Span, current_span};
+pub(crate) use call::{Span, current_span};
 pub(crate) use connection::ConnectionObserver;
 pub use event::{Count, Event};
 pub use limiter::ObservedLimiter;

@@ -1,4 +1,4 @@
-//! What a client may decide about a limiter without asking the server, if its user opts in.
+//! Decisions that a client may make without asking the server, if its user opts in.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub use outage::{Fraction, OnOutage};
 /// The longest hold of a lease.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
-/// What a client may decide about a limiter without asking the server; nothing by default.
+/// Decisions about a limiter that a client may make without asking the server; none by default.
 ///
 /// Options belong to a limiter's name within one client, and end with the last handle of that name: see
 /// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the server, and no other
@@ -122,7 +122,7 @@ impl LimiterOptions {
     /// It yields to others. After a lease that is not granted in full, the client leases nothing for one
     /// `hold`; if the next ones are not either, for two, four, eight and at most sixteen.
     ///
-    /// What a lease guarantees and costs, and when its unused permits go back, is the same for both.
+    /// Guarantees, costs, and the return of unused permits are the same for both.
     ///
     /// `hold` must be 1 ms to a day, in whole milliseconds. A tenth to a fifth of the limiter's interval is a
     /// good choice. This replaces [`lease`](Self::lease).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::client::Client;
-use crate::decision::{Decision, Denial};
+use crate::decision::{Decision, Denial, Grant};
 use crate::engine::Rules;
 use crate::engine::semaphore::{Hold, Terms};
 use crate::error::{Error, ErrorKind, Operation};
@@ -367,6 +367,11 @@ impl Semaphore {
         self.decide(permits, MaxWait::None).await
     }
 
+    /// What a grant of this semaphore holds.
+    pub(crate) fn permit(&self, grant: Grant, permits: u64) -> Permit {
+        Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }
+    }
+
     async fn decide(
         &self,
         permits: u64,
@@ -377,9 +382,7 @@ impl Semaphore {
         let answer = self.limiter.decide(&self.limiter.request(permits, max_wait), true).await;
         observer.ended(&answer);
         match answer {
-            Ok(Decision::Granted(grant)) => {
-                Ok(Ok(Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }))
-            }
+            Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),
             Ok(Decision::Denied(denial)) => Ok(Err(denial.without_rate())),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {

@@ -79,11 +79,11 @@ pub struct RateLimited<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
     limiter: RateLimiter,
     cost: C,
     timeout: Option<Duration>,
-    waiting: Option<Waiting<S::Item>>,
+    waiting: Option<WaitingItem<S::Item>>,
 }
 
 /// An item that waits for its permits, and the call that requests them.
-type Waiting<T> = (T, BoxFuture<'static, Result<Option<Denial>, Error>>);
+type WaitingItem<T> = (T, BoxFuture<'static, Result<Option<Denial>, Error>>);
 
 // The stream and the call, which must not move, are boxed.
 impl<S: Stream, C> Unpin for RateLimited<S, C> {}

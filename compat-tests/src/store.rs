@@ -84,7 +84,7 @@ impl Store {
         let key = Keys::new(name).value(None);
         match self {
             Store::InProcess(store) => {
-                let mut found = store.raw_snapshot().remove(&key).expect("a value");
+                let mut found = store.snapshot().remove(&key).expect("a value");
                 let Content::Text(value) = &mut found.content else { panic!("{found:?}") };
                 *value = (value.parse::<i64>().expect("a number") - permits).to_string();
                 store.raw_put(&key, Some(found));

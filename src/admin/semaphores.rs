@@ -6,7 +6,7 @@ use crate::inspection::StoredSemaphore;
 use crate::store::SemaphoreInspectCall;
 
 impl Client {
-    /// What is stored of the semaphore of this name, with at most this many of the permits that are out. Changes
+    /// Reads what is stored of the semaphore of this name, with at most this many of the permits that are out. Changes
     /// nothing. A damaged or missing semaphore is not an error.
     ///
     /// # Errors

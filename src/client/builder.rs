@@ -7,7 +7,6 @@ use super::Client;
 use crate::clock::{Clock, ClockSkew, SkewWarning};
 use crate::engine::{Core, SkewWatch};
 use crate::error::{Error, Operation};
-use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
 use crate::observe::Observer;
@@ -15,6 +14,7 @@ use crate::options::OnOutage;
 use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::rt;
 use crate::store::Store;
+use crate::store::memory::InProcessStore;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
 use crate::store::redis::{Access, RedisStore, Topology};
@@ -224,7 +224,7 @@ impl ClientBuilder {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the id is not a UUID, the
     /// deadline is zero, or a [`Fraction`](crate::Fraction) is out of range.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
-        self.build(Store::InProcess(store.0.clone()))
+        self.build(Store::InProcess(store.clone()))
     }
 
     pub(crate) fn build(self, store: Store) -> Result<Client, Error> {

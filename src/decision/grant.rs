@@ -1,6 +1,7 @@
 //! A grant, which can be given back.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,18 +10,16 @@ use futures::future::join_all;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::denial::DecidedBy;
+use super::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
-use crate::engine::group::MemberEntry;
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
 use crate::engine::semaphore::Hold;
 use crate::error::{Error, Execution, Operation};
 use crate::group::Costs;
 use crate::observe::Event;
-use crate::queue::MemberCosts;
 use crate::rate::Rate;
 
 /// Permits that were taken.
@@ -28,30 +27,100 @@ use crate::rate::Rate;
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives back what was
 /// not used, and [`settle`](Grant::settle) says what was used in the end.
 pub struct Grant {
-    entry: GrantEntry,
-    /// Taken, and not given back.
-    permits: u64,
-    /// A bit for each limiter that is settled.
-    settled: u16,
+    parts: Parts,
     deadline: Duration,
 }
 
-/// The log entry that holds a grant's permits.
+/// The permits of each limiter of a grant.
 #[derive(Clone)]
-enum GrantEntry {
+enum Parts {
+    One(Part),
+    /// The parts of a group, which has an engine of its own.
+    Group(Arc<Engine>, Box<[Part]>),
+}
+
+/// The permits that a grant holds of one limiter.
+#[derive(Clone)]
+struct Part {
+    source: Source,
+    /// Taken, and not given back.
+    held: u64,
+    is_settled: bool,
+}
+
+/// The source of permits.
+#[derive(Clone)]
+enum Source {
     /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
     /// The entry of a lease.
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
-    /// The entries of this call in the limiters of a group, and what the grant still holds of each.
-    Group { decided: Arc<Decided>, held: Box<MemberCosts> },
 }
 
-impl GrantEntry {
+impl Part {
+    fn new(source: Source, held: u64) -> Self {
+        Part { source, held, is_settled: false }
+    }
+
+    fn left(&self) -> u64 {
+        match &self.source {
+            Source::Call(decided) => decided.left,
+            Source::Lease { left, .. } => *left,
+        }
+    }
+
+    fn rate(&self) -> Rate {
+        match &self.source {
+            Source::Call(decided) => decided.rate,
+            Source::Lease { engine, .. } => engine
+                .rate()
+                .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
+        }
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        match &self.source {
+            Source::Call(decided) if decided.entry.is_uncounted() => DecidedBy::Outage,
+            Source::Call(decided) => decided.engine.core.decided_by,
+            Source::Lease { .. } => DecidedBy::Lease,
+        }
+    }
+}
+
+impl Source {
     fn engine(&self) -> &Arc<Engine> {
         match self {
-            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => &decided.engine,
-            GrantEntry::Lease { engine, .. } => engine,
+            Source::Call(decided) => &decided.engine,
+            Source::Lease { engine, .. } => engine,
+        }
+    }
+
+    /// Gives permits back; returns how many came back.
+    async fn refund(self, permits: u64, deadline: Duration) -> Result<u64, Error> {
+        match self {
+            Source::Call(decided) => decided.engine.refund(&decided.entry, permits, deadline).await,
+            Source::Lease { engine, entry, .. } => {
+                engine.leases().refund(&engine, &entry, permits, deadline).await
+            }
+        }
+    }
+
+    /// Gives back what was not used of the permits held, or charges what they lack.
+    async fn settle(self, held: u64, actual: u64, deadline: Duration) -> Result<(), Error> {
+        let (engine, entry) = match &self {
+            Source::Call(decided) => (&decided.engine, &decided.entry),
+            Source::Lease { engine, entry, .. } => {
+                if actual < held && engine.leases().put_back(entry, held - actual) {
+                    return Ok(());
+                }
+                (engine, entry)
+            }
+        };
+        match actual.checked_sub(held) {
+            _ if entry.is_uncounted() => Ok(()),
+            Some(0) => Ok(()),
+            Some(missing) => engine.charge(missing, deadline).await,
+            None => engine.give_back_within(entry, held - actual, deadline).await,
         }
     }
 }
@@ -61,46 +130,38 @@ impl Grant {
     pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
         let (permits, costs) = (granted.permits(), granted.costs());
         let decided = granted.take();
-        let entry = match decided.members.is_empty() {
-            true => GrantEntry::Call(decided),
-            false => GrantEntry::Group { decided, held: Box::new(costs) },
-        };
-        Grant::of(entry, permits, deadline)
+        if decided.members.is_empty() {
+            return Grant::of(Source::Call(decided), permits, deadline);
+        }
+        let members = decided.members.iter().zip(costs);
+        let parts =
+            members.map(|(member, held)| Part::new(Source::Call(member.clone()), held.into()));
+        Grant { parts: Parts::Group(decided.engine.clone(), parts.collect()), deadline }
     }
 
     /// A grant of a group's limiters that were asked one after the other.
-    pub(crate) fn in_turn(engine: &Arc<Engine>, grants: Vec<Grant>, deadline: Duration) -> Self {
-        let mut held = Box::<MemberCosts>::default();
-        let left = grants.iter().map(Grant::left).min().unwrap_or(0);
-        let rate = grants[0].rate();
-        let members = grants.into_iter().enumerate().map(|(at, grant)| {
-            held[at] = u32::try_from(grant.permits()).unwrap_or(u32::MAX);
-            let (engine, rate, left) = (grant.entry.engine().clone(), grant.rate(), grant.left());
-            let entry = match grant.entry {
-                GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => {
-                    decided.entry.clone()
-                }
-                GrantEntry::Lease { entry, .. } => entry,
-            };
-            MemberEntry { engine, entry, rate, left }
-        });
-        let members = members.collect();
-        let decided = Decided::new(engine, Entry::uncounted(), rate, left);
-        let decided = Decided { members, ..decided };
-        let entry = GrantEntry::Group { decided: Arc::new(decided), held };
-        Grant::of(entry, 0, deadline)
+    pub(crate) fn in_turn(
+        engine: &Arc<Engine>,
+        grants: impl Iterator<Item = Grant>,
+        deadline: Duration,
+    ) -> Self {
+        let parts = grants.flat_map(Grant::into_parts).collect();
+        Grant { parts: Parts::Group(engine.clone(), parts), deadline }
     }
 
     /// The grants of a group's limiters, in their order, each of which can be given back by itself.
     #[cfg(feature = "_web")]
-    pub(crate) fn into_members(self) -> Vec<Grant> {
-        let GrantEntry::Group { decided, held } = self.entry else { return vec![self] };
-        let members = decided.members.iter().zip(*held).map(|(member, permits)| {
-            let MemberEntry { engine, entry, rate, left } = member;
-            let decided = Decided::new(engine, entry.clone(), *rate, *left);
-            Grant::of(GrantEntry::Call(Arc::new(decided)), permits.into(), self.deadline)
-        });
-        members.collect()
+    pub(crate) fn into_members(self) -> impl Iterator<Item = Grant> {
+        let deadline = self.deadline;
+        let parts = self.into_parts().into_iter();
+        parts.map(move |part| Grant { parts: Parts::One(part), deadline })
+    }
+
+    fn into_parts(self) -> Vec<Part> {
+        match self.parts {
+            Parts::One(part) => vec![part],
+            Parts::Group(_, parts) => parts.into(),
+        }
     }
 
     #[inline]
@@ -110,8 +171,8 @@ impl Grant {
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let entry = GrantEntry::Lease { engine, entry: taken.entry, left: taken.left };
-        Grant::of(entry, permits, deadline)
+        let source = Source::Lease { engine, entry: taken.entry, left: taken.left };
+        Grant::of(source, permits, deadline)
     }
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
@@ -123,44 +184,60 @@ impl Grant {
     ) -> Self {
         let rate = rate.unwrap_or(Rate::HIGHEST);
         let decided = Decided::new(engine, Entry::uncounted(), rate, 0);
-        Grant::of(GrantEntry::Call(Arc::new(decided)), permits, deadline)
+        Grant::of(Source::Call(Arc::new(decided)), permits, deadline)
     }
 
-    /// What the grant of a semaphore holds; `None` if nobody counts it, because the server is away.
+    /// The hold of a semaphore's grant; `None` if nobody counts it, because the server is away.
     pub(crate) fn into_hold(self) -> Option<Arc<Hold>> {
-        match &self.entry {
-            GrantEntry::Call(decided) => decided.hold.clone(),
-            _ => None,
-        }
+        self.decided()?.hold.clone()
     }
 
     #[inline]
-    fn of(entry: GrantEntry, permits: u64, deadline: Duration) -> Self {
-        Grant { entry, permits, settled: 0, deadline }
+    fn of(source: Source, permits: u64, deadline: Duration) -> Self {
+        Grant { parts: Parts::One(Part::new(source, permits)), deadline }
+    }
+
+    fn parts(&self) -> &[Part] {
+        match &self.parts {
+            Parts::One(part) => slice::from_ref(part),
+            Parts::Group(_, parts) => parts,
+        }
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        match &mut self.parts {
+            Parts::One(part) => slice::from_mut(part),
+            Parts::Group(_, parts) => parts,
+        }
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        match &self.parts {
+            Parts::One(part) => part.source.engine(),
+            Parts::Group(engine, _) => engine,
+        }
+    }
+
+    /// The call of a single limiter that was decided.
+    fn decided(&self) -> Option<&Decided> {
+        match &self.parts {
+            Parts::One(Part { source: Source::Call(decided), .. }) => Some(decided),
+            _ => None,
+        }
     }
 
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
     /// counting: nothing is known of what is [left](Self::left).
     pub fn is_unlimited(&self) -> bool {
-        match &self.entry {
-            GrantEntry::Call(decided) => decided.entry.is_uncounted(),
-            GrantEntry::Group { decided, .. } => {
-                decided.members.iter().any(|member| member.entry.is_uncounted())
-            }
-            GrantEntry::Lease { .. } => false,
-        }
+        let is_uncounted =
+            |part: &Part| matches!(&part.source, Source::Call(it) if it.entry.is_uncounted());
+        self.parts().iter().any(is_uncounted)
     }
 
-    /// The permits that were taken and have not been given back; of a [`LimitGroup`](crate::LimitGroup)'s grant
-    /// those of the limiter of which it holds fewest.
+    /// The permits that were taken and have not been given back. If it is a [`LimitGroup`](crate::LimitGroup)'s grant:
+    /// those of the limiter of which it holds the fewest.
     pub fn permits(&self) -> u64 {
-        match &self.entry {
-            GrantEntry::Group { decided, held } => {
-                let held = held.iter().take(decided.members.len());
-                held.copied().min().unwrap_or(0).into()
-            }
-            _ => self.permits,
-        }
+        self.parts().iter().map(|part| part.held).min().unwrap_or(0)
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
@@ -168,70 +245,50 @@ impl Grant {
     /// [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
-        match &self.entry {
-            GrantEntry::Call(decided) => decided.left,
-            GrantEntry::Group { decided, .. } => {
-                decided.members.iter().map(|member| member.left).min().unwrap_or(0)
-            }
-            GrantEntry::Lease { left, .. } => *left,
-        }
+        self.parts().iter().map(Part::left).min().unwrap_or(0)
     }
 
-    /// The rate in force when the permits were granted; for a leased grant, the one that this client last
-    /// saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
+    /// The rate in force when the permits were granted; for a [`LimitGroup`](crate::LimitGroup)'s grant, the rate with
+    /// the shortest interval; for a leased grant, the one that this client last saw. Under
+    /// [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last rate seen, or else the handle's, or else
     /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
-        match &self.entry {
-            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.rate,
-            GrantEntry::Lease { engine, .. } => engine
-                .rate()
-                .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
-        }
+        let rates = self.parts().iter().map(Part::rate);
+        rates.min_by_key(Rate::interval_ms).unwrap_or(Rate::HIGHEST)
     }
 
     /// From when on the permits may be used, by the clock that decided: later than the grant only for the policy
     /// [`queue`](crate::Policy::queue), `None` for everything else. [`acquire`](crate::RateLimiter::acquire) has
     /// waited until then, [`try_reserve`](crate::RateLimiter::try_reserve) has not.
     pub fn starts_at(&self) -> Option<SystemTime> {
-        let GrantEntry::Call(decided) = &self.entry else { return None };
-        let (us, _) = decided.starts_at?;
+        let (us, _) = self.decided()?.starts_at?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us.max(0).unsigned_abs()))
     }
 
     /// [`starts_at`](Self::starts_at), by this runtime's time.
     pub(crate) fn starts_here_at(&self) -> Option<Instant> {
-        let GrantEntry::Call(decided) = &self.entry else { return None };
-        Some(decided.starts_at?.1)
+        Some(self.decided()?.starts_at?.1)
     }
 
-    /// Who decided the call; of a [`LimitGroup`](crate::LimitGroup)'s grant [`DecidedBy::Outage`] if a policy
+    /// Who decided the call. A [`LimitGroup`](crate::LimitGroup)'s grant has [`DecidedBy::Outage`] if a policy
     /// decided for one of the limiters.
     pub fn decided_by(&self) -> DecidedBy {
-        let by_policy = |member: &MemberEntry| member.engine.core.decided_by == DecidedBy::Outage;
-        match &self.entry {
-            GrantEntry::Lease { .. } => DecidedBy::Lease,
-            _ if self.is_unlimited() => DecidedBy::Outage,
-            GrantEntry::Group { decided, .. } if decided.members.iter().any(by_policy) => {
-                DecidedBy::Outage
-            }
-            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => {
-                decided.engine.core.decided_by
-            }
-        }
+        let mut all = self.parts().iter().map(Part::decided_by);
+        let first = all.next().unwrap_or(DecidedBy::Store);
+        if all.any(|by| by == DecidedBy::Outage) { DecidedBy::Outage } else { first }
     }
 
     /// The log entry, of a group's grant in the first limiter; `None` for leased permits.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn entry(&self) -> Option<&Entry> {
-        match &self.entry {
-            GrantEntry::Call(decided) => Some(&decided.entry),
-            GrantEntry::Group { decided, .. } => Some(&decided.members[0].entry),
-            GrantEntry::Lease { .. } => None,
+        match &self.parts()[0].source {
+            Source::Call(decided) => Some(&decided.entry),
+            Source::Lease { .. } => None,
         }
     }
 
-    /// Gives back `permits` of this grant (of a [`LimitGroup`](crate::LimitGroup)'s: so many of each limiter), and
+    /// Gives back `permits` of this grant (if it is a [`LimitGroup`](crate::LimitGroup)'s, as many of each limiter), and
     /// returns how many of them came back to the limiter. It is fewer
     /// if the grant has meanwhile expired, if its limiter was reset, or if a
     /// [`release`](crate::RateLimiter::release) took permits from the same log entry. (After a lost answer
@@ -254,8 +311,8 @@ impl Grant {
     /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
     /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be tried
     /// again. If the outcome is unknown, the permits count as given back, and are available again at the
-    /// latest an interval after they were granted. Of a group, the outcome is also unknown if only some limiters got
-    /// theirs back; [`refund_all`](Grant::refund_all) gives back the rest.
+    /// latest an interval after they were granted. The outcome of a group's refund is also unknown if only some limiters
+    /// got theirs back; [`refund_all`](Grant::refund_all) gives back the rest.
     ///
     /// # Cancel safety
     ///
@@ -269,30 +326,7 @@ impl Grant {
             );
             return Err(self.error(Operation::Refund, Error::invalid(Operation::Refund, detail)));
         }
-        if permits == 0 {
-            return Ok(0);
-        }
-        if let GrantEntry::Group { decided, .. } = &self.entry {
-            let mut back = MemberCosts::default();
-            back[..decided.members.len()].fill(permits as u32);
-            return self.refund_members(back).await;
-        }
-        self.permits -= permits;
-        let answer = match &self.entry {
-            GrantEntry::Call(decided) => {
-                decided.engine.refund(&decided.entry, permits, self.deadline).await
-            }
-            GrantEntry::Lease { engine, entry, .. } => {
-                engine.leases().refund(engine, entry, permits, self.deadline).await
-            }
-            GrantEntry::Group { .. } => Ok(0),
-        };
-        answer.map_err(|failure| {
-            if failure.execution() != Execution::Unknown {
-                self.permits += permits;
-            }
-            self.failed(Operation::Refund, failure)
-        })
+        self.refund_each(|_| permits).await
     }
 
     /// Says how many permits were used after all, where a request's cost is known only afterwards: tokens of
@@ -331,141 +365,97 @@ impl Grant {
     pub async fn settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
         let invalid =
             |detail| self.error(Operation::Settle, Error::invalid(Operation::Settle, detail));
-        let engines = match &self.entry {
-            GrantEntry::Group { decided, .. } => {
-                decided.members.iter().map(|it| &it.engine).collect()
-            }
-            entry => vec![entry.engine()],
-        };
-        let all = (1 << engines.len()) - 1;
-        if self.settled == all {
+        if self.parts().iter().all(|part| part.is_settled) {
             let detail = "a grant that was settled before: can be settled once";
             return Err(invalid(detail.to_owned()));
         }
-        let names = engines.iter().map(|engine| &*engine.name);
+        let names = self.parts().iter().map(|part| &*part.source.engine().name);
         let actual = actual.into().each(names, 0).map_err(invalid)?;
-        let (before, deadline) = (std::mem::replace(&mut self.settled, all), self.deadline);
-        let failed = if let GrantEntry::Group { held, .. } = &self.entry {
-            let held = **held;
-            let unused = std::array::from_fn(|at| held[at].saturating_sub(actual[at]));
-            let (_, undone, failed) = self
-                .change_members(unused, |at, it| {
-                    let (engine, entry) = (it.engine.clone(), it.entry.clone());
-                    let difference = (held[at].into(), actual[at].into());
-                    let is_settled = entry.is_uncounted() || before & 1 << at != 0;
-                    let settle =
-                        async move { settle_entry(&engine, &entry, difference, deadline).await };
-                    (!is_settled).then_some(settle)
-                })
-                .await;
-            self.settled &= !undone;
-            failed
-        } else {
-            let difference @ (held, actual) = (self.permits(), actual[0].into());
-            let unused = held.saturating_sub(actual);
-            self.permits -= unused;
-            let answer = match &self.entry {
-                GrantEntry::Group { .. } => Ok(()),
-                GrantEntry::Lease { engine, entry, .. }
-                    if unused > 0 && engine.leases().put_back(entry, unused) =>
-                {
-                    Ok(())
-                }
-                GrantEntry::Lease { engine, entry, .. } => {
-                    settle_entry(engine, entry, difference, deadline).await
-                }
-                GrantEntry::Call(decided) => {
-                    settle_entry(&decided.engine, &decided.entry, difference, deadline).await
-                }
-            };
-            answer.err().inspect(|failure| {
-                if failure.execution() != Execution::Unknown {
-                    self.permits += unused;
-                    self.settled = before;
-                }
-            })
-        };
-        match failed {
-            Some(failure) => Err(self.failed(Operation::Settle, failure)),
-            None => Ok(()),
+        let deadline = self.deadline;
+        let answers = self.change(|at, part| {
+            let (held, actual) = (part.held, actual[at].into());
+            let settle = part.source.clone().settle(held, actual, deadline);
+            let is_settled = std::mem::replace(&mut part.is_settled, true);
+            (!is_settled).then_some((held.saturating_sub(actual), settle))
+        });
+        let mut failed = None;
+        for Changed { at, is_undone, answer } in answers.await {
+            if is_undone {
+                self.parts_mut()[at].is_settled = false;
+            }
+            // One that is certain is told first.
+            failed = answer.err().filter(|_| is_undone || failed.is_none()).or(failed);
         }
+        failed.map_or(Ok(()), |failure| Err(self.failed(Operation::Settle, failure)))
     }
 
     fn failed(&self, operation: Operation, failure: Error) -> Error {
-        self.entry.engine().observer.event(&Event::Failed { operation, error: &failure });
+        self.engine().observer.event(&Event::Failed { operation, error: &failure });
         self.error(operation, failure)
     }
 
     fn error(&self, operation: Operation, failure: Error) -> Error {
-        let engine = self.entry.engine();
+        let engine = self.engine();
         failure.of(operation, Some(engine.name.clone())).with_server(engine.core.store.address())
     }
 
     /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
-        match &self.entry {
-            GrantEntry::Group { held, .. } => self.refund_members(**held).await,
-            _ => self.refund(self.permits()).await,
-        }
+        self.refund_each(|part| part.held).await
     }
 
-    /// Gives back these permits to the limiters of a group; returns how many came back to each of them at least.
-    async fn refund_members(&mut self, back: MemberCosts) -> Result<u64, Error> {
+    /// Gives back these permits of each limiter; returns how many came back to each of them at least.
+    async fn refund_each(&mut self, permits: impl Fn(&Part) -> u64) -> Result<u64, Error> {
         let deadline = self.deadline;
-        let (credited, undone, failed) = self
-            .change_members(back, |at, it| {
-                let (engine, entry) = (it.engine.clone(), it.entry.clone());
-                let permits = u64::from(back[at]);
-                let refund = async move { engine.refund(&entry, permits, deadline).await };
-                (permits > 0).then_some(refund)
-            })
-            .await;
-        let calls = back.iter().filter(|permits| **permits > 0).count();
-        match failed {
-            None => Ok(credited.into_iter().min().unwrap_or(0)),
-            Some(failure) if undone.count_ones() as usize == calls => {
-                Err(self.error(Operation::Refund, failure))
+        let answers = self.change(|_, part| {
+            let permits = permits(part);
+            let refund = part.source.clone().refund(permits, deadline);
+            (permits > 0).then_some((permits, refund))
+        });
+        let (mut credited, mut failed, mut are_undone) = (None, None, true);
+        for Changed { is_undone, answer, .. } in answers.await {
+            are_undone &= is_undone;
+            match answer {
+                Ok(permits) => credited = Some(credited.map_or(permits, |all| permits.min(all))),
+                Err(failure) if is_undone || failed.is_none() => failed = Some(failure),
+                Err(_) => {}
             }
+        }
+        match failed {
+            None => Ok(credited.unwrap_or(0)),
+            Some(failure) if are_undone => Err(self.failed(Operation::Refund, failure)),
             // Tried again, the same refund would take twice from those whose permits came back.
             Some(failure) => {
-                Err(self.error(Operation::Refund, failure.with_execution(Execution::Unknown)))
+                let failure = failure.with_execution(Execution::Unknown);
+                Err(self.failed(Operation::Refund, failure))
             }
         }
     }
 
-    /// Makes calls for limiters of a group at the same time, after which the grant holds so many permits fewer of
-    /// each. Returns the answers, the limiters whose call was certainly not executed, as bits, of which it holds what
-    /// it held before, and a failure.
-    async fn change_members<T, F: Future<Output = Result<T, Error>>>(
+    /// Makes calls for the limiters at the same time, after which the grant holds as many permits fewer of each as
+    /// come with its call. It holds what it held before of those whose call was certainly not executed.
+    async fn change<T, F: Future<Output = Result<T, Error>>>(
         &mut self,
-        back: MemberCosts,
-        call: impl Fn(usize, &MemberEntry) -> Option<F>,
-    ) -> (Vec<T>, u16, Option<Error>) {
-        let (mut answers, mut undone, mut failed) = (Vec::new(), 0, None);
-        let GrantEntry::Group { decided, held } = &mut self.entry else {
-            return (answers, undone, failed);
-        };
-        let calls = decided.members.iter().enumerate().filter_map(|(at, it)| {
-            let answer = call(at, it)?;
-            held[at] -= back[at];
-            Some(answer.map(move |answer| (at, answer)))
+        call: impl Fn(usize, &mut Part) -> Option<(u64, F)>,
+    ) -> Vec<Changed<T>> {
+        let parts = self.parts_mut();
+        let calls = parts.iter_mut().enumerate().filter_map(|(at, part)| {
+            let (back, answer) = call(at, part)?;
+            part.held -= back;
+            Some(answer.map(move |answer| (at, back, answer)))
         });
-        for (at, answer) in join_all(calls).await {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(failure) => {
-                    let is_undone = failure.execution() != Execution::Unknown;
-                    if is_undone {
-                        held[at] += back[at];
-                        undone |= 1 << at;
-                    }
-                    if is_undone || failed.is_none() {
-                        failed = Some(failure.in_limiter(&decided.members[at].engine.name));
-                    }
-                }
+        let answers = join_all(calls).await.into_iter();
+        let changed = answers.map(|(at, back, answer)| {
+            let part = &mut parts[at];
+            let executed = answer.as_ref().err().map(Error::execution);
+            let is_undone = executed.is_some_and(|it| it != Execution::Unknown);
+            if is_undone {
+                part.held += back;
             }
-        }
-        (answers, undone, failed)
+            let name = &part.source.engine().name;
+            Changed { at, is_undone, answer: answer.map_err(|error| error.in_limiter(name)) }
+        });
+        changed.collect()
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.
@@ -473,9 +463,9 @@ impl Grant {
     /// runtime, the permits expire as if they had been used.
     pub fn refund_in_background(mut self) {
         // A semaphore's permits come back by being dropped.
-        let is_hold = self.entry.engine().semaphore.is_some();
+        let is_hold = self.engine().semaphore.is_some();
         let Some(runtime) = Handle::try_current().ok().filter(|_| !is_hold) else { return };
-        let under_way = Tasks::begin(&self.entry.engine().core);
+        let under_way = Tasks::begin(&self.engine().core);
         runtime.spawn(async move {
             let _under_way = under_way;
             let _ = self.refund_all().await;
@@ -487,7 +477,7 @@ impl Grant {
     pub fn settle_in_background(mut self, actual: impl Into<Costs>) {
         let actual = actual.into();
         let Ok(runtime) = Handle::try_current() else { return };
-        let under_way = Tasks::begin(&self.entry.engine().core);
+        let under_way = Tasks::begin(&self.engine().core);
         runtime.spawn(async move {
             let _under_way = under_way;
             let _ = self.settle(actual).await;
@@ -536,8 +526,8 @@ impl Grant {
     where
         F: Future<Output = (Result<T, Error>, Grant)> + Send + 'static,
     {
-        let core = self.entry.engine().core.clone();
-        let call = call(Grant { entry: self.entry.clone(), ..*self });
+        let core = self.engine().core.clone();
+        let call = call(Grant { parts: self.parts.clone(), deadline: self.deadline });
         let answered = core.block_on(async move { Ok(call.await) });
         let (answer, grant) = answered.map_err(|error| self.error(operation, error))?;
         *self = grant;
@@ -545,25 +535,19 @@ impl Grant {
     }
 }
 
-/// Gives back what was not used of an entry, or charges what it lacks.
-async fn settle_entry(
-    engine: &Arc<Engine>,
-    entry: &Arc<Entry>,
-    (held, actual): (u64, u64),
-    deadline: Duration,
-) -> Result<(), Error> {
-    match actual.checked_sub(held) {
-        _ if entry.is_uncounted() => Ok(()),
-        Some(0) => Ok(()),
-        Some(missing) => engine.charge(missing, deadline).await,
-        None => engine.give_back_within(entry, held - actual, deadline).await,
-    }
+/// The outcome of a call for one limiter of a grant.
+struct Changed<T> {
+    /// The limiter's place.
+    at: usize,
+    /// It was certainly not executed.
+    is_undone: bool,
+    answer: Result<T, Error>,
 }
 
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
-            .field("limiter", &self.entry.engine().name)
+            .field("limiter", &self.engine().name)
             .field("permits", &self.permits())
             .field("left", &self.left())
             .field("decided_by", &self.decided_by())

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Engine;
-use super::group::MemberEntry;
 use super::refund::Entry;
 use super::semaphore::Hold;
 use crate::error::Error;
@@ -59,8 +58,8 @@ pub(crate) struct Decided {
     pub(crate) starts_at: Option<(i64, Instant)>,
     /// The permits of a semaphore that the request was granted.
     pub(crate) hold: Option<Arc<Hold>>,
-    /// The entries holding the permits of a group's limiters; empty for a single limiter.
-    pub(crate) members: Box<[MemberEntry]>,
+    /// What each limiter of a group has decided; empty for a single limiter.
+    pub(crate) members: Box<[Arc<Decided>]>,
 }
 
 /// Permits granted to a request. Until the caller takes them, dropping this value gives them back: wherever

@@ -13,7 +13,7 @@ use super::retry::{FIRST_PAUSE, is_certain, longer};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::{CallSize, ObservedCall, Span};
+use crate::observe::{CallEvent, ObservedCall, Span};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
@@ -166,9 +166,9 @@ impl Flight {
     }
 
     /// The number of requests and permits its callers ask for, without the lease's.
-    fn size(&self) -> CallSize {
+    fn size(&self) -> (u64, u64) {
         let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
-        CallSize { requests: self.call.requests, permits: self.permits() - leased }
+        (self.call.requests, self.permits() - leased)
     }
 
     /// The total number of permits requested, including a lease's.
@@ -235,7 +235,7 @@ impl Flight {
         if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
             self.engine.server_failed(self.attempt_began, &error);
         }
-        self.observer.is_retried(&error, pause);
+        self.observer.tell_again(CallEvent::Retried { error: &error, pause });
         self.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error, without shortening the pause.
         let core = self.engine.core.clone();
@@ -341,11 +341,12 @@ impl Flight {
                 };
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
-                self.observer.attempt_took(took);
+                let observed = Duration::from_micros(took);
+                self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 // A semaphore's lease that began earlier only ends earlier.
                 let may_confirm = engine.semaphore.is_none();
                 if is_late && may_confirm && self.has_callers() && grants(&reply) {
-                    self.observer.came_late(took);
+                    self.observer.tell_again(CallEvent::CameLate { took: observed });
                     self.remember(under_way, &earlier);
                     return Ok(None);
                 }
@@ -401,7 +402,7 @@ pub(super) fn grants(reply: &AcquireReply) -> bool {
 impl Drop for Flight {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.observer.abandoned();
+            self.observer.tell(CallEvent::Abandoned);
             self.give_back_unconfirmed();
             self.give_back_elsewhere();
             // Dropped unanswered, the callers start over.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
+use super::answer::Decided;
 use super::flight::Flight;
 use super::knowledge::Knowledge;
 use super::refund::Entry;
@@ -28,15 +29,6 @@ pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
     /// The rate to create the limiter with if it does not exist.
     pub(crate) create: Option<Rate>,
-}
-
-/// The permits that one limiter of a group granted to a call.
-pub(crate) struct MemberEntry {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) entry: Arc<Entry>,
-    pub(crate) rate: Rate,
-    /// The permits left after the call.
-    pub(crate) left: u64,
 }
 
 impl Engine {
@@ -116,8 +108,12 @@ fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> 
 }
 
 impl Flight {
-    /// Passes each limiter of a group its part of the reply, and returns the entries that were granted.
-    pub(super) fn settle_members(&self, reply: &AcquireReply, audited: bool) -> Box<[MemberEntry]> {
+    /// Passes each limiter of a group its part of the reply, and returns what each has decided.
+    pub(super) fn settle_members(
+        &self,
+        reply: &AcquireReply,
+        audited: bool,
+    ) -> Box<[Arc<Decided>]> {
         let engine = &self.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
         let mut of_one = reply.clone();
@@ -138,7 +134,7 @@ impl Flight {
                 None => Entry::new(self.id, reply.entry_date, granted),
             };
             let left = u64::try_from(limit.left).unwrap_or(0);
-            MemberEntry { engine: engine.clone(), entry, rate: limit.rate, left }
+            Arc::new(Decided::new(engine, entry, limit.rate, left))
         });
         entries.collect()
     }

@@ -13,7 +13,6 @@ use super::refund::Entry;
 use super::{Engine, closed, instant_after};
 use crate::clock::Now;
 use crate::error::{Error, Execution, Operation};
-use crate::observe::CallSize;
 use crate::options::Fraction;
 use crate::queue::Request;
 use crate::store::{
@@ -114,8 +113,7 @@ impl Engine {
         request: Request,
     ) -> Result<AcquireReply, Error> {
         let began = self.core.now();
-        let size = CallSize { requests: 1, permits: request.permits };
-        let observer = self.observer.acquire_call(size, None);
+        let observer = self.observer.acquire_call((1, request.permits), None);
         let engine = self.clone();
         let attempt = move |_: &Store, limit| {
             let now = engine.core.clock.read().now;

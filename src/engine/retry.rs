@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::observe::ObservedCall;
+use crate::observe::{CallEvent, ObservedCall};
 use crate::rt;
 use crate::store::StoreCall;
 
@@ -79,7 +79,7 @@ impl<F, G: Fn() -> bool> UntilDeadline<F, G> {
             if !may_fare_better || gives_up || !may_repeat || is_late {
                 break Err(error);
             }
-            self.observer.is_retried(&error, pause);
+            self.observer.tell_again(CallEvent::Retried { error: &error, pause });
             rt::sleep(pause).await;
             pause = longer(pause);
         };

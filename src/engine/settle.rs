@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use super::answer::{Answer, Caller, Decided, Granted, tell, tell_failed};
 use super::flight::{Answered, Flight};
-use super::group::MemberEntry;
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::Event;
+use crate::observe::{CallEvent, Event};
 use crate::queue::Request;
 use crate::rt;
 use crate::store::{Outcome, OutcomeGroup};
@@ -75,7 +74,7 @@ impl Flight {
         engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
         engine.give_back_reservation(left_over);
         engine.give_back_reservation(unwanted);
-        self.observer.granted(settled.granted);
+        self.observer.tell(CallEvent::Answered { granted: Some(settled.granted) });
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
@@ -124,7 +123,7 @@ impl Flight {
     /// Handles the call's final failure: tells the callers and returns how many there were.
     pub(super) fn failed(&self, error: &Error) -> usize {
         let engine = &self.engine;
-        self.observer.failed(error);
+        self.observer.tell(CallEvent::Failed { error });
         engine.server_failed(self.attempt_began, error);
         if error.execution() == Execution::Unknown {
             engine.knowledge().seen = None;
@@ -155,7 +154,7 @@ impl Flight {
 fn exceeds(decided: &Decided, request: &Request) -> Error {
     let costs = request.costs.iter().flat_map(|costs| costs.iter());
     let mut members = decided.members.iter().zip(costs);
-    let most = |member: &MemberEntry| match &member.engine.policy {
+    let most = |member: &Decided| match &member.engine.policy {
         Some(policy) => policy.rules.limit(),
         None => member.rate.permits(),
     };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Error, ErrorKind, Execution, Inner, Operation};
 
-/// What is missing of a limiter with a policy whose parameters are to be stored, and are not.
+/// The detail of an error about a limiter with a policy whose parameters should be stored, and are not.
 pub(crate) const NO_PARAMETERS: &str = "no parameters are stored";
 
 impl fmt::Display for Inner {

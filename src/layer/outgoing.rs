@@ -66,7 +66,7 @@ const PAUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Reads the status and the header fields of a response.
 type ReadFn<R> = fn(&R) -> (StatusCode, &HeaderMap);
 
-/// What every request passes through. Clones are held back together.
+/// The gate that every request passes through. Clones are held back together.
 #[derive(Clone, Debug)]
 struct Gate {
     limiter: RateLimiter,

@@ -6,6 +6,8 @@ use http::HeaderMap;
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
+use crate::web::unquoted;
+
 /// The wait that an answer asks for: `Retry-After` of a 429 or 503, in seconds or as a date.
 pub(super) fn of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -28,25 +30,17 @@ pub(super) fn of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Op
 /// The time until there is quota again, if a `RateLimit` field says that a policy has none left:
 /// `"user";r=0;t=60` is a policy with nothing for another 60 seconds.
 pub(super) fn of_exhausted(headers: &HeaderMap) -> Option<Duration> {
-    let fields = headers.get_all("ratelimit").into_iter().filter_map(|field| field.to_str().ok());
-    let policies = fields.flat_map(|field| unquoted(field, ','));
+    let fields = headers.get_all("ratelimit").into_iter();
+    let policies = fields.flat_map(|field| unquoted(field.as_bytes(), b','));
     let resets = policies.filter_map(|policy| {
         let number = |name: &str| {
-            let mut all = unquoted(policy, ';').filter_map(|it| it.trim().split_once('='));
+            let parameters = unquoted(policy, b';').filter_map(|it| str::from_utf8(it).ok());
+            let mut all = parameters.filter_map(|it| it.split_once('='));
             all.find(|(found, _)| *found == name)?.1.parse::<u64>().ok()
         };
         (number("r")? == 0).then(|| number("t"))?
     });
     resets.max().map(Duration::from_secs)
-}
-
-/// The parts of a list, whose items may have quotes.
-fn unquoted(list: &str, separator: char) -> impl Iterator<Item = &str> {
-    let mut is_quoted = false;
-    list.split(move |c| {
-        is_quoted ^= c == '"';
-        c == separator && !is_quoted
-    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ impl RateLimiter {
     ///
     /// Repeating it is safe: the later end counts. [`resume`](Self::resume) ends the pause. In the mode
     /// PER_CLIENT it pauses this client alone. Requests wait as for permits, and learn from their denials how
-    /// long. What was granted before stays granted; leases of other clients go on until the end of their hold.
+    /// long. Earlier grants stay granted; leases of other clients go on until the end of their hold.
     /// If there is no limiter, and this handle carries its rate, it is created.
     ///
     /// Setting the rate with [`Usage::Reset`](crate::Usage::Reset), or by Redisson's `setRate`, ends the pause

@@ -115,15 +115,11 @@ impl RateLimiter {
                 if error.kind() == ErrorKind::NotInitialized
                     && self.rate.is_some()
                     // A hash that lacks some of its fields does exist, and no acquire would create it.
-                    && !self.hash_exists(operation).await? =>
+                    && !self.call(operation, KeysCall::Exists).await? =>
             {
                 Ok(None)
             }
             answer => answer.map(Some),
         }
-    }
-
-    async fn hash_exists(&self, operation: Operation) -> Result<bool, Error> {
-        self.call(operation, KeysCall::Exists).await
     }
 }

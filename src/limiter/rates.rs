@@ -113,7 +113,7 @@ impl RateLimiter {
         .await
     }
 
-    /// The same as [`ensure_rate`](Self::ensure_rate), but an existing rate is replaced only if this function
+    /// Like [`ensure_rate`](Self::ensure_rate), but an existing rate is replaced only if this function
     /// says so: it rolls out a new rate without touching what an operator has set. A replaced rate may have
     /// another mode; that resets the usage of all clients.
     ///
@@ -137,7 +137,7 @@ impl RateLimiter {
         // Read first, because there is usually nothing to write. If another client creates or removes the
         // limiter between our read and our write, the write does nothing, and the loop reads again.
         loop {
-            match handle.read_rate(OPERATION).await? {
+            match handle.call(OPERATION, ConfigCall).await? {
                 Some(found) if found == rate || !may_replace(found)? => {
                     return Ok(Ensured::Unchanged);
                 }
@@ -192,11 +192,7 @@ impl RateLimiter {
     /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is not a hash; otherwise those [of the
     /// server](RateLimiter#errors-of-the-server).
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
-        self.read_rate(Operation::Config).await
-    }
-
-    async fn read_rate(&self, operation: Operation) -> Result<Option<Rate>, Error> {
-        self.call(operation, ConfigCall).await
+        self.call(Operation::Config, ConfigCall).await
     }
 }
 

@@ -82,12 +82,6 @@ impl<'a> AcquireObserver<'a> {
         self.tell(AcquireOutcome::Failed(error));
     }
 
-    /// Reports nothing: there was no decision on this acquire.
-    #[cfg(feature = "_web")]
-    pub(crate) fn discard(mut self) {
-        self.limiter = None;
-    }
-
     #[inline]
     fn tell(&mut self, outcome: AcquireOutcome<'_>) {
         let Some(limiter) = self.limiter.take() else { return };

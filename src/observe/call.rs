@@ -29,20 +29,14 @@ pub(crate) fn current_span() -> Option<Box<Span>> {
     None
 }
 
-/// How much the acquires in a call request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallSize {
-    pub(crate) requests: u64,
-    pub(crate) permits: u64,
-}
-
 /// A call to the server or to an in-process store, as an [`Observer`](super::Observer) sees it.
 #[derive(Debug)]
 pub struct ObservedCall {
     observers: Observers,
     limiter: Option<Arc<ObservedLimiter>>,
     operation: Operation,
-    size: CallSize,
+    requests: u64,
+    permits: u64,
     attempts: u32,
     /// The call's own span, which only the feature `tracing` uses.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "it is empty"))]
@@ -92,22 +86,23 @@ pub enum CallEvent<'a> {
 }
 
 impl ObservedCall {
-    /// `span` is the span of the call's only caller. Without it, the parent is the current span.
+    /// The call carries so many acquires, of so many permits together; `span` is the span of its only caller. Without it, the parent is the current span.
     pub(super) fn begin(
         observers: &Observers,
         limiter: Option<&Arc<ObservedLimiter>>,
         operation: Operation,
-        size: CallSize,
+        (requests, permits): (u64, u64),
         span: Span,
     ) -> Self {
         let (observers, limiter) = (observers.clone(), limiter.cloned());
         #[allow(unused_mut, reason = "without tracing")]
-        let mut call = ObservedCall { observers, limiter, operation, size, attempts: 1, span };
+        let mut call =
+            ObservedCall { observers, limiter, operation, requests, permits, attempts: 1, span };
         #[cfg(feature = "tracing")]
         if !call.observers.is_empty() {
             call.span = super::traces::open_span(&call);
         }
-        call.tell(&CallEvent::Began);
+        call.tell(CallEvent::Began);
         call
     }
 
@@ -128,12 +123,12 @@ impl ObservedCall {
 
     /// The number of acquires that share the call; 0 for other operations, and for a call that only leases.
     pub fn requests(&self) -> u64 {
-        self.size.requests
+        self.requests
     }
 
     /// The permits that these acquires request together.
     pub fn permits(&self) -> u64 {
-        self.size.permits
+        self.permits
     }
 
     /// The number of attempts so far, including the current one.
@@ -141,50 +136,28 @@ impl ObservedCall {
         self.attempts
     }
 
-    fn tell(&self, event: &CallEvent<'_>) {
-        self.observers.tell(|observer| observer.call(self, event));
+    pub(crate) fn tell(&self, event: CallEvent<'_>) {
+        self.observers.tell(|observer| observer.call(self, &event));
     }
 
-    pub(crate) fn attempt_took(&self, micros: u64) {
-        self.tell(&CallEvent::AttemptAnswered { took: Duration::from_micros(micros) });
-    }
-
-    pub(crate) fn is_retried(&mut self, error: &Error, pause: Duration) {
+    /// Tells why another attempt follows.
+    pub(crate) fn tell_again(&mut self, why: CallEvent<'_>) {
         self.attempts = self.attempts.saturating_add(1);
-        self.tell(&CallEvent::Retried { error, pause });
-    }
-
-    pub(crate) fn came_late(&mut self, micros: u64) {
-        self.attempts = self.attempts.saturating_add(1);
-        self.tell(&CallEvent::CameLate { took: Duration::from_micros(micros) });
-    }
-
-    /// Reports an answer that granted this many permits.
-    pub(crate) fn granted(&self, permits: u64) {
-        self.tell(&CallEvent::Answered { granted: Some(permits) });
-    }
-
-    pub(crate) fn failed(&self, error: &Error) {
-        self.tell(&CallEvent::Failed { error });
+        self.tell(why);
     }
 
     /// Reports the end of a call, answered or failed, without details of the answer.
     pub(crate) fn ended<T>(&self, answer: &Result<T, Error>) {
         match answer {
-            Ok(_) => self.tell(&CallEvent::Answered { granted: None }),
-            Err(error) => self.failed(error),
+            Ok(_) => self.tell(CallEvent::Answered { granted: None }),
+            Err(error) => self.tell(CallEvent::Failed { error }),
         }
-    }
-
-    /// Reports that the call's runtime is ending.
-    pub(crate) fn abandoned(&self) {
-        self.tell(&CallEvent::Abandoned);
     }
 }
 
 impl Observers {
     /// Starts to observe a call to the store that is not for one limiter.
     pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
-        ObservedCall::begin(self, None, operation, CallSize::default(), Span::none())
+        ObservedCall::begin(self, None, operation, (0, 0), Span::none())
     }
 }

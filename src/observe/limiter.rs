@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use super::{AcquireObserver, CallSize, Count, Event, ObservedCall, Observers, Span};
+use super::{AcquireObserver, Count, Event, ObservedCall, Observers, Span};
 use crate::error::Operation;
 use crate::policy::Notes;
 
@@ -61,14 +61,13 @@ impl ObservedLimiter {
 
     /// Starts to observe a call to the store.
     pub(crate) fn call(self: &Arc<Self>, operation: Operation) -> ObservedCall {
-        let (size, span) = (CallSize::default(), Span::none());
-        ObservedCall::begin(&self.observers, Some(self), operation, size, span)
+        ObservedCall::begin(&self.observers, Some(self), operation, (0, 0), Span::none())
     }
 
-    /// Starts to observe a call that carries acquires; `span` is the span of its only caller.
+    /// Starts to observe a call that carries so many acquires, of so many permits; `span` is the span of its only caller.
     pub(crate) fn acquire_call(
         self: &Arc<Self>,
-        size: CallSize,
+        size: (u64, u64),
         span: Option<Box<Span>>,
     ) -> ObservedCall {
         let span = span.map_or_else(Span::none, |span| *span);

@@ -1,4 +1,4 @@
-//! What the feature `metrics` counts. Metric handles are obtained from the recorder that is installed when a
+//! The observer of the feature `metrics`. Metric handles are obtained from the recorder that is installed when a
 //! client is built. docs/observability.md says what each number means.
 
 use std::collections::HashMap;
@@ -52,23 +52,7 @@ impl Registrar {
     fn histogram(&self, name: &'static str, labels: &[LabelPair]) -> Histogram {
         metrics::histogram!(name, self.labels(labels))
     }
-
-    /// Counters by decider, without those deciders that never make such a decision.
-    fn by_decider(
-        &self,
-        name: &'static str,
-        result: &'static str,
-        deciders: &[DecidedBy],
-    ) -> [Counter; DECIDERS] {
-        std::array::from_fn(|at| match deciders.iter().find(|by| **by as usize == at) {
-            Some(by) => self.counter(name, &[("result", result), ("decided_by", names::of(*by))]),
-            None => Counter::noop(),
-        })
-    }
 }
-
-/// The number of variants of [`DecidedBy`].
-const DECIDERS: usize = 5;
 
 const GRANTS: [DecidedBy; 3] = [DecidedBy::Store, DecidedBy::Lease, DecidedBy::Outage];
 const DENIES: [DecidedBy; 4] =
@@ -90,20 +74,22 @@ pub(super) struct MetricHandles {
     lease_held: Gauge,
 }
 
-/// Counters of acquires that were granted, or that were denied.
+/// Numbers of acquires that were granted, or that were denied.
 struct DecidedCounters {
-    acquires: [Counter; DECIDERS],
-    permits: [Counter; DECIDERS],
+    /// Acquires and permits by decider, without those deciders that never make such a decision.
+    by: Vec<(DecidedBy, Counter, Counter)>,
     after: Histogram,
 }
 
 impl DecidedCounters {
     fn new(registrar: &Registrar, result: &'static str, deciders: &[DecidedBy]) -> Self {
-        DecidedCounters {
-            acquires: registrar.by_decider(name::ACQUIRES, result, deciders),
-            permits: registrar.by_decider(name::PERMITS, result, deciders),
-            after: registrar.histogram(name::ACQUIRE_DURATION, &[("result", result)]),
-        }
+        let by = deciders.iter().map(|by| {
+            let labels = [("result", result), ("decided_by", names::of(*by))];
+            let counter = |name| registrar.counter(name, &labels);
+            (*by, counter(name::ACQUIRES), counter(name::PERMITS))
+        });
+        let after = registrar.histogram(name::ACQUIRE_DURATION, &[("result", result)]);
+        DecidedCounters { by: by.collect(), after }
     }
 }
 
@@ -222,8 +208,10 @@ impl Observer for Meters {
     fn acquire_ended(&self, limiter: &ObservedLimiter, acquire: &AcquireEnd<'_>) {
         let handles = self.of(Some(limiter));
         let decided = |decided: &DecidedCounters, by: DecidedBy, permits: u64| {
-            decided.acquires[by as usize].increment(1);
-            decided.permits[by as usize].increment(permits);
+            if let Some((_, acquires, of_permits)) = decided.by.iter().find(|it| it.0 == by) {
+                acquires.increment(1);
+                of_permits.increment(permits);
+            }
             if let Some(took) = acquire.took {
                 decided.after.record(took);
             }

@@ -1,4 +1,4 @@
-//! What the feature `tracing` records: a span for each call to the server, and rare events. It records
+//! The observer of the feature `tracing`. It records a span for each call to the server, and rare events;
 //! nothing for each permit, and no secrets: errors and addresses are shown without credentials.
 //!
 //! A span is never entered. Its call is polled by whoever needs it, and wakes callers whose work is not part

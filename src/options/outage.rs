@@ -93,7 +93,7 @@ impl Fraction {
         (u128::from(permits) * u128::from(self.parts) / u128::from(self.of.max(1))) as u64
     }
 
-    /// As the scripts take it: with this, `ceil(rate × part)` is this part of the rate, rounded up. It is a trifle
+    /// The fraction in the scripts' form: `ceil(rate × part)` is this part of the rate, rounded up. It is a trifle
     /// less than the quotient, so that a whole number does not become the next one by rounding.
     pub(crate) fn as_part(self) -> f64 {
         f64::from(self.parts) / f64::from(self.of) * (1.0 - 4.0 * f64::EPSILON)

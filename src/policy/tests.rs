@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
     LaneCall, Outcome, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall, PolicyReply,
@@ -139,14 +139,14 @@ pub(crate) fn small(kind: usize) -> BoxedStrategy<Policy> {
 
 /// One limiter in a store whose keys do not end.
 struct Limiter {
-    store: MemoryStore,
+    store: InProcessStore,
     keys: Keys,
     policy: Policy,
 }
 
 impl Limiter {
     fn new(policy: &Policy) -> Self {
-        let store = MemoryStore::with_clock(Clock::manual(T0 / 1000).0);
+        let store = InProcessStore::with_clock(Clock::manual(T0 / 1000).0);
         Limiter { store, keys: Keys::new("{limiter}:policy", "c"), policy: policy.clone() }
     }
 

@@ -1,4 +1,4 @@
-//! What a service on axum needs around its handlers: the layer, and [`serve_at`], which shuts down
+//! The parts of an axum service around its handlers: the layer, and [`serve_at`], which shuts down
 //! gracefully.
 //!
 //! ```no_run
@@ -25,19 +25,14 @@
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
-use std::convert::Infallible;
 use std::fmt;
-use std::future::{Ready, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
-use axum::middleware::AddExtension;
-use axum::serve::{IncomingStream, Listener};
-use axum::{Extension, Router};
+use axum::Router;
+use axum::serve::{Listener, ListenerExt};
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{self, BoxStream, SelectAll, select_all};
 use futures::{FutureExt, StreamExt};
@@ -45,8 +40,6 @@ use tokio::net::TcpListener;
 use tokio::signal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::client::Client;
 pub use crate::layer::RateLimitLayer;
@@ -162,9 +155,10 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         };
         // If this future is dropped, so is `stop`, which ends the connections too.
         let (stop, stopped) = oneshot::channel::<()>();
-        let service = WithConnectInfo(router.with_state(()));
-        let serving =
-            axum::serve(listener, service).with_graceful_shutdown(stopped.map(drop)).into_future();
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        // Tapped, because axum knows the addresses of its own listeners only.
+        let serving = axum::serve(listener.tap_io(|_| {}), service);
+        let serving = serving.with_graceful_shutdown(stopped.map(drop)).into_future();
         // Unless stopped, this serves for ever, or until its runtime ends while another one polls it.
         let serving = match select(serving, shutdown).await {
             Either::Left(_) => None,
@@ -224,22 +218,4 @@ fn signals() -> io::Result<SelectAll<BoxStream<'static, &'static str>>> {
     Ok(select_all(kinds.map(|(name, mut signal)| {
         stream::poll_fn(move |cx| signal.poll_recv(cx).map(|_| Some(name))).boxed()
     })))
-}
-
-/// `Router::into_make_service_with_connect_info` supports only axum's own listeners; this supports all.
-struct WithConnectInfo(Router);
-
-impl<L: Listener<Addr = SocketAddr>> Service<IncomingStream<'_, L>> for WithConnectInfo {
-    type Response = AddExtension<Router, ConnectInfo<SocketAddr>>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, connection: IncomingStream<'_, L>) -> Self::Future {
-        let info = ConnectInfo(*connection.remote_addr());
-        ready(Ok(Extension(info).layer(self.0.clone())))
-    }
 }

@@ -13,7 +13,7 @@ use super::scenario::{Evicted, Lost, SimScenario};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, PeekCall, PeekReply, PolicyPeekCall,
@@ -27,7 +27,7 @@ use crate::wire::keys::Keys;
 pub(super) const NAME: &str = "api";
 
 pub(super) struct SimServer {
-    store: MemoryStore,
+    store: InProcessStore,
     clock: Clock,
     keys: Keys,
     /// With which callers create the limiter, if there is none.
@@ -87,7 +87,7 @@ pub(super) fn name_of<C: StoreCall>() -> &'static str {
 impl SimServer {
     pub(super) fn new(clock: Clock, scenario: &SimScenario, history: Arc<History>) -> Arc<Self> {
         Arc::new(SimServer {
-            store: MemoryStore::with_clock(clock.clone()),
+            store: InProcessStore::with_clock(clock.clone()),
             clock,
             keys: match scenario.is_semaphore() {
                 true => Keys::of_semaphore(NAME),

@@ -25,7 +25,7 @@ pub(crate) mod refusal;
 pub use calls::*;
 
 pub(crate) use channels::Heard;
-use memory::MemoryStore;
+use memory::InProcessStore;
 use redis::RedisStore;
 
 /// The result of a call. The future owns everything it needs, so that it can outlive its caller.
@@ -35,7 +35,7 @@ pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
 #[derive(Clone)]
 pub(crate) enum Store {
     Redis(RedisStore),
-    InProcess(MemoryStore),
+    InProcess(InProcessStore),
     #[cfg(all(test, not(shuttle)))]
     Counting(crate::engine::tests::CountingStore),
     #[cfg(all(test, not(shuttle)))]
@@ -118,15 +118,12 @@ impl Store {
 
     /// Fails if this store cannot hold a limiter with these keys.
     pub(crate) fn check(&self, keys: &Keys) -> Result<(), Error> {
-        self.server().map_or(Ok(()), |server| server.check(keys))
+        if self.is_cluster() { redis::check_one_slot(keys) } else { Ok(()) }
     }
 
     /// An error if no call can concern these two limiters at once.
     pub(crate) fn check_same_slot(&self, one: &Keys, other: &Keys) -> Result<(), Error> {
-        match self.server() {
-            Some(server) if server.is_cluster() => redis::check_same_slot(one, other),
-            _ => Ok(()),
-        }
+        if self.is_cluster() { redis::check_same_slot(one, other) } else { Ok(()) }
     }
 
     /// The server's address without credentials, as errors name it; `None` if there is no server.
@@ -141,7 +138,11 @@ impl Store {
 
     /// Whether one clock dates all grants, rather than one for each part of the store.
     pub(crate) fn has_one_clock(&self) -> bool {
-        self.server().is_none_or(|server| !server.is_cluster())
+        !self.is_cluster()
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.server().is_some_and(RedisStore::is_cluster)
     }
 
     /// Whether calls are answered without waiting for anything, so that other tasks do not run meanwhile.

@@ -1,42 +1,13 @@
-//! Permits that a request has taken: they go back if it is not admitted, and are settled by its response.
+//! An admitted request: the state of its limits, for its handler, and its permits, which its response settles.
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::admission::Admission;
 use super::fields::{self, Field, RateHeaders};
 use super::limit::Limit;
 use super::request::ResponseHead;
-use crate::client::Client;
-use crate::decision::{Decision, Grant};
-use crate::engine::semaphore::Hold;
-use crate::error::Error;
-
-/// A limiter's answer. A grant goes back if this is dropped: another limit has refused the request, or its
-/// caller has gone.
-pub(super) struct Unspent(Option<Result<Decision, Error>>);
-
-impl Unspent {
-    pub(super) fn new(answer: Result<Decision, Error>) -> Self {
-        Unspent(Some(answer))
-    }
-
-    pub(super) fn get(&self) -> &Result<Decision, Error> {
-        self.0.as_ref().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
-    }
-
-    pub(super) fn into_inner(mut self) -> Result<Decision, Error> {
-        self.0.take().unwrap_or_else(|| unreachable!("only `into_inner` takes it"))
-    }
-}
-
-impl Drop for Unspent {
-    fn drop(&mut self) {
-        if let Some(Ok(Decision::Granted(grant))) = self.0.take() {
-            grant.refund_in_background();
-        }
-    }
-}
+use crate::decision::{DecidedBy, Grant};
+use crate::rate::Rate;
+use crate::semaphore::Permit;
 
 /// A request that all limits have granted. Its permits are spent, even if it is dropped while it is served.
 #[derive(Default)]
@@ -71,26 +42,59 @@ impl Admitted {
 pub(crate) struct WasRefused;
 
 /// Permits of semaphores, which come back when this is dropped.
-#[derive(Default)]
-pub(crate) struct InUse(Vec<(Arc<Hold>, Client)>);
+pub(crate) type InUse = Vec<Permit>;
 
-impl InUse {
-    pub(super) fn add(&mut self, grant: Grant, client: &Client) {
-        self.0.extend(grant.into_hold().map(|hold| (hold, client.clone())));
+/// The permits that a request's limits have left. Handlers find it in the request's extensions: with axum as
+/// `Extension<Admission>`, with actix-web as `ReqData<Admission>`.
+#[derive(Clone, Debug, Default)]
+pub struct Admission(pub(super) Arc<[Standing]>);
+
+impl Admission {
+    /// The limits that granted the request, in their order, without those in shadow mode.
+    pub fn standings(&self) -> &[Standing] {
+        &self.0
     }
 }
 
-impl Drop for InUse {
-    fn drop(&mut self) {
-        for (hold, client) in self.0.drain(..) {
-            // A response may outlive its service, whose client must live until the permits are back.
-            hold.give_back(None, Some(Box::new(client)));
+/// The permits that a limit has left after a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// The rate in force. Of a [concurrency](super::Limit::concurrency) limit: as many permits as it has, for as long
+    /// as its lease.
+    pub rate: Rate,
+    /// The permits left; see [`Grant::left`].
+    pub left: u64,
+    /// Who decided.
+    pub decided_by: DecidedBy,
+    /// Whether an outage policy granted the request without any count, so that nothing is known of what is
+    /// left.
+    pub(super) is_unlimited: bool,
+    /// Whether it limits how many requests are served at once: there is no window.
+    pub(super) is_concurrency: bool,
+}
+
+impl Standing {
+    pub(super) fn new(limit: &Limit, grant: &Grant) -> Self {
+        Standing {
+            left: grant.left(),
+            decided_by: grant.decided_by(),
+            is_unlimited: grant.is_unlimited(),
+            ..Standing::of_policy(limit, grant.rate())
         }
     }
-}
 
-impl fmt::Debug for InUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InUse").field("limits", &self.0.len()).finish()
+    /// The standing to report of a limit whose request is refused, by it or by another one.
+    pub(super) fn of_policy(limit: &Limit, rate: Rate) -> Self {
+        Standing {
+            limit: limit.name.clone(),
+            rate,
+            left: 0,
+            decided_by: DecidedBy::Store,
+            is_unlimited: false,
+            is_concurrency: limit.concurrency.is_some(),
+        }
     }
 }

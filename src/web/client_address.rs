@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv6Net};
 
+use super::fields::unquoted;
+use super::limits::FirstTimes;
 use super::request::RequestHead;
-use super::trouble::FirstTimes;
 use crate::client::Client;
 use crate::error::{Error, Operation};
 
@@ -85,7 +86,7 @@ impl TrustedProxies {
         }
         // Last line first: a proxy may add a line of its own.
         for line in lines.into_iter().rev() {
-            for element in elements(line) {
+            for element in unquoted(line, b',') {
                 if !self.is_trusted(client) {
                     return Some(client);
                 }
@@ -154,42 +155,16 @@ fn parse_network(text: &str) -> Result<IpNet, Error> {
     })
 }
 
-/// The elements of a list, from the right. Commas within quotes do not separate.
-///
-/// Read from the left, a quote that the client left open would hide what a proxy has added.
-fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (mut is_quoted, mut at) = (false, line.len());
-    let elements = line.rsplit(move |&byte| {
-        at -= 1;
-        // A proxy may quote what the client has sent, with the client's quotes escaped.
-        is_quoted ^= byte == b'"' && !is_escaped(line, at);
-        byte == b',' && !is_quoted
-    });
-    elements.map(<[u8]>::trim_ascii)
-}
-
-/// Whether a byte follows an odd number of backslashes.
-fn is_escaped(text: &[u8], at: usize) -> bool {
-    text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
-}
-
-/// The value of the first `for` in an element of `Forwarded`, if it is an address. Semicolons within quotes
-/// do not separate.
+/// The value of the first `for` in an element of `Forwarded`, if it is an address.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
-    let mut is_quoted = false;
-    let mut at = 0;
-    let mut pairs = element.split(|&byte| {
-        is_quoted ^= byte == b'"' && !is_escaped(element, at);
-        at += 1;
-        byte == b';' && !is_quoted
-    });
-    let value = pairs.find_map(|pair| {
+    let values = unquoted(element, b';').filter_map(|pair| {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
         name.eq_ignore_ascii_case(b"for").then_some(value)
-    })?;
-    let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-    address(unquoted.unwrap_or(value))
+    });
+    let value = values.last()?;
+    let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    address(inner.unwrap_or(value))
 }
 
 /// An address, with or without a port and brackets.

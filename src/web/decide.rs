@@ -1,7 +1,6 @@
 //! The decision on one request: first its keys, then its permits, limit by limit.
 
 use std::cell::LazyCell;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,28 +8,26 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::admission::{Admission, Standing};
-use super::admitted::{Admitted, InUse, Unspent, WasRefused};
+use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
 use super::key::KeyResult;
 use super::limit::is_another;
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
 use super::request::RequestHead;
-use crate::client::Client;
-use crate::decision::{DecidedBy, Decision};
+use crate::decision::{DecidedBy, Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 
-/// What one limit is asked about a request.
-pub(super) struct Step<'a> {
+/// A request's question to one limit.
+pub(super) struct LimitRequest<'a> {
     pub(super) slot: &'a LimitState,
     pub(super) key: String,
     pub(super) permits: u64,
 }
 
 /// A limit by its number, what a request costs there, and its key.
-type Asked = (usize, u64, BoxFuture<'static, KeyResult>);
+type KeySearch = (usize, u64, BoxFuture<'static, KeyResult>);
 
 impl Limits {
     /// Decides on a request. What needs the request is done at once; the future does the rest, and ends with the
@@ -63,13 +60,13 @@ impl Limits {
         .boxed()
     }
 
-    async fn admit(&self, asked: Vec<Asked>) -> Result<Admitted, Refusal> {
+    async fn admit(&self, asked: Vec<KeySearch>) -> Result<Admitted, Refusal> {
         // Finds all keys before any permit is taken, because finding one may fail and take time.
         let mut steps = Vec::with_capacity(asked.len());
         for (at, permits, key) in asked {
             let slot = &self.limits[at];
             match key.await {
-                Ok(key) => steps.extend(key.map(|key| Step { slot, key, permits })),
+                Ok(key) => steps.extend(key.map(|key| LimitRequest { slot, key, permits })),
                 Err(error) => {
                     let text = "the key of a request cannot be found";
                     slot.tell(&self.client, text, format_args!("{error}"));
@@ -114,8 +111,9 @@ impl Limits {
                         if !limit.is_shadow {
                             standings.push(Standing::new(limit, &grant));
                         }
-                        match limit.concurrency {
-                            Some(_) => in_use.add(grant, &self.client),
+                        let handle = step.slot.handle(&self.client, &step.key).ok();
+                        match handle.as_ref().and_then(|it| it.semaphore.as_ref()) {
+                            Some(semaphore) => in_use.push(semaphore.permit(grant, step.permits)),
                             None => {
                                 let grant = Unspent::new(Ok(Decision::Granted(grant)));
                                 held.push((grant, limit.clone()));
@@ -139,7 +137,7 @@ impl Limits {
     }
 
     /// Asks one limit.
-    async fn ask(&self, step: &Step<'_>, due: Instant) -> Unspent {
+    async fn ask(&self, step: &LimitRequest<'_>, due: Instant) -> Unspent {
         let answer = match step.slot.handle(&self.client, &step.key) {
             Ok(handle) => take(&handle.limiter, step.permits, due).await,
             Err(error) => Err(error),
@@ -149,8 +147,8 @@ impl Limits {
 
     /// Gives the limiter the rate of its limit, if it has one that the limit replaces, and asks again if that one
     /// has refused.
-    async fn heed_rate(&self, step: &Step<'_>, answer: Unspent, due: Instant) -> Unspent {
-        let Step { slot, key, permits } = step;
+    async fn heed_rate(&self, step: &LimitRequest<'_>, answer: Unspent, due: Instant) -> Unspent {
+        let LimitRequest { slot, key, permits } = step;
         let limit = &slot.limit;
         let Ok(handle) = slot.handle(&self.client, key) else { return answer };
         let Some(rate) = handle.rate else { return answer };
@@ -181,13 +179,6 @@ impl Limits {
             Ok(Decision::Granted(_)) => answer,
             _ => Unspent::new(take(&handle.limiter, *permits, due).await),
         }
-    }
-}
-
-impl LimitState {
-    /// Tells observers about a problem with requests to this limit.
-    fn tell(&self, client: &Client, text: &'static str, why: fmt::Arguments<'_>) {
-        self.first_times.tell(client, text, &self.limit.name, why);
     }
 }
 
@@ -243,7 +234,7 @@ mod tests {
         let limit = Limit::new("user", Key::peer(), rate).roll_out_from([Rate::per_hour(5)]);
         let limits = Limits::new(&silent, [limit]).unwrap();
         let slot = &limits.limits[0];
-        let step = Step { slot, key: "me".into(), permits: 2 };
+        let step = LimitRequest { slot, key: "me".into(), permits: 2 };
         let dropped = limits.heed_rate(&step, Unspent::new(decision), Instant::now());
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
         assert!(slot.rate_change.try_lock().is_ok(), "the next request rolls it out");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::admission::Standing;
+use super::admitted::Standing;
 use super::limit::Limit;
 use super::request::ResponseHead;
 use crate::decision::Denial;
@@ -38,6 +38,21 @@ const LEGACY: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-rate
 
 /// A header field: its name, and its value in visible ASCII.
 pub(crate) type Field = (&'static str, String);
+
+/// The parts of a list or of one of its elements, from the right, where separators within quotes do not separate.
+///
+/// Read from the left, a quote that a client left open would hide what a proxy has added.
+pub(crate) fn unquoted(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut is_quoted, mut at) = (false, text.len());
+    let parts = text.rsplit(move |&byte| {
+        at -= 1;
+        // A proxy may quote what the client has sent, with the client's quotes escaped.
+        let escapes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
+        is_quoted ^= byte == b'"' && escapes % 2 == 0;
+        byte == separator && !is_quoted
+    });
+    parts.map(<[u8]>::trim_ascii)
+}
 
 /// The fields to add to the answer to an admitted request.
 pub(super) fn of_admitted(

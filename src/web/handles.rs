@@ -1,9 +1,11 @@
 //! The handles of one limit's limiters that are in use.
 
-use std::collections::HashMap;
-use std::mem;
+use std::num::NonZero;
 use std::sync::Arc;
 
+use lru::LruCache;
+
+use super::limit::Limit;
 use super::limits::LimitState;
 use crate::client::Client;
 use crate::error::Error;
@@ -11,14 +13,17 @@ use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
+use crate::semaphore::Semaphore;
 
-/// The most recently used handles, in two generations: when the younger one is full, the older one is
-/// dropped. Handles are kept because a limiter's options (its leases, its stand-in during an outage) end with
-/// its last handle.
-#[derive(Default)]
-pub(super) struct Handles {
-    young: HashMap<Box<str>, Arc<KeyHandle>>,
-    old: HashMap<Box<str>, Arc<KeyHandle>>,
+/// The most recently used handles. They are kept because a limiter's options (its leases, its stand-in during an
+/// outage) end with its last handle.
+pub(super) type Handles = LruCache<Box<str>, Arc<KeyHandle>>;
+
+pub(super) fn handles_of(limit: &Limit) -> Handles {
+    // Its memory grows with what is in it.
+    let mut handles = LruCache::unbounded();
+    handles.resize(NonZero::new(limit.most_handles).unwrap_or(NonZero::<usize>::MIN));
+    handles
 }
 
 /// A handle of one key's limiter.
@@ -26,6 +31,8 @@ pub(super) struct KeyHandle {
     pub(super) limiter: RateLimiter,
     /// The rate to create the limiter with, if the limit specifies one.
     pub(super) rate: Option<Rate>,
+    /// The semaphore that the limiter is of, if the limit is one of requests at once.
+    pub(super) semaphore: Option<Semaphore>,
     /// The last group that was made of this limiter and others.
     group: Mutex<Option<LimitGroup>>,
 }
@@ -68,9 +75,10 @@ impl LimitState {
         }
         let limit = &self.limit;
         let name = limit.limiter_name(key);
-        let mut limiter = match (&limit.policy, limit.concurrency) {
+        let semaphore = limit.semaphore(client, &name)?;
+        let mut limiter = match (&limit.policy, &semaphore) {
             (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
-            (_, Some(options)) => limit.semaphore(client, &name, options)?,
+            (_, Some(semaphore)) => semaphore.clone().into_limiter(),
             _ => client.limiter_with(&name, limit.options)?,
         };
         if let Some(deadline) = limit.deadline {
@@ -82,46 +90,15 @@ impl LimitState {
         }
         // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
         limiter.engine().observer.set_default_label(&limit.name);
-        let handle = Arc::new(KeyHandle { limiter, rate, group: Mutex::default() });
-        self.keep(key, &handle);
+        let handle = Arc::new(KeyHandle { limiter, rate, semaphore, group: Mutex::default() });
+        // Dropped once the lock is released.
+        let _replaced = lock(&self.handles).push(key.into(), handle.clone());
         Ok(handle)
     }
 
     /// The handle, if there is one.
     pub(super) fn known_handle(&self, key: &str) -> Option<Arc<KeyHandle>> {
         let rate = self.limit.rate_of(key);
-        let (handle, is_young) = {
-            let Handles { young, old } = &*lock(&self.handles);
-            let kept = young.get(key).map(|handle| (handle, true));
-            let (handle, is_young) = kept.or_else(|| Some((old.get(key)?, false)))?;
-            (handle.clone(), is_young)
-        };
-        if handle.rate != rate {
-            return None;
-        }
-        if !is_young {
-            self.keep(key, &handle);
-        }
-        Some(handle)
-    }
-
-    fn keep(&self, key: &str, handle: &Arc<KeyHandle>) {
-        let mut handles = lock(&self.handles);
-        let most = (self.limit.most_handles / 2).max(1);
-        let is_full = handles.young.len() >= most && !handles.young.contains_key(key);
-        let dropped = is_full.then(|| {
-            let young = mem::take(&mut handles.young);
-            mem::replace(&mut handles.old, young)
-        });
-        handles.young.insert(key.into(), handle.clone());
-        // After the lock is released, because there may be thousands.
-        drop(handles);
-        drop(dropped);
-    }
-
-    #[cfg(all(test, feature = "tower", not(shuttle)))]
-    pub(super) fn kept_handles(&self) -> usize {
-        let handles = lock(&self.handles);
-        handles.young.len() + handles.old.len()
+        lock(&self.handles).get(key).filter(|handle| handle.rate == rate).cloned()
     }
 }

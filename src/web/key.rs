@@ -17,7 +17,7 @@ use crate::error::{Error, Operation};
 /// Why a key could not be determined.
 pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 
-/// What tells the callers of a [`Limit`](super::Limit) apart: each key has its own limiter.
+/// A way to tell the callers of a [`Limit`](super::Limit) apart: each key has its own limiter.
 ///
 /// A request without a key passes uncounted; [`or`](Key::or) gives such requests another key.
 ///
@@ -250,7 +250,7 @@ impl Key {
         })
     }
 
-    /// What this function makes of this key.
+    /// This key, changed by a function.
     fn then(self, change: impl Fn(&str) -> String + Clone + Send + Sync + 'static) -> Self {
         Key::of(move |request, _| {
             let change = change.clone();

@@ -9,11 +9,10 @@ use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
 use crate::error::{Error, Operation};
-use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::semaphore::SemaphoreOptions;
+use crate::semaphore::{Semaphore, SemaphoreOptions};
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
 ///
@@ -230,7 +229,7 @@ impl Limit {
         self
     }
 
-    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least two. If
+    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. If
     /// there are more keys, a handle's own state ends with it: its lease, and what it decides by itself
     /// during an outage. Nothing else is lost.
     pub fn max_handles(mut self, handles: usize) -> Self {
@@ -266,7 +265,7 @@ impl Limit {
         }
     }
 
-    /// What a request costs; zero if this limit does not concern it. `shared`: the cost for limits without
+    /// The cost of a request; zero if this limit does not concern it. `shared`: the cost for limits without
     /// their own.
     pub(super) fn cost_of(&self, request: &RequestHead<'_>, shared: impl FnOnce() -> u64) -> u64 {
         if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
@@ -277,7 +276,7 @@ impl Limit {
         permits.min(u32::MAX.into())
     }
 
-    /// What a request has cost by its response; `None` if that is what was taken.
+    /// The cost of a request by its response; `None` if it is the number of permits taken.
     pub(super) fn settled_cost(&self, response: &ResponseHead<'_>) -> Option<u64> {
         if self.count_if.as_ref().is_some_and(|count| !count(response)) {
             return Some(0);
@@ -318,17 +317,17 @@ impl Limit {
         }
     }
 
-    /// The semaphore of this name. Nothing is sent.
+    /// The semaphore of this name, if it limits how many requests are served at once. Nothing is sent.
     pub(super) fn semaphore(
         &self,
         client: &Client,
         name: &str,
-        options: SemaphoreOptions,
-    ) -> Result<RateLimiter, Error> {
+    ) -> Result<Option<Semaphore>, Error> {
+        let Some(options) = self.concurrency else { return Ok(None) };
         let options = if self.key.is_global { options } else { options.kept_alive() };
-        let semaphore = client.concurrency_with(name, options)?.into_limiter();
-        semaphore.set_options(&self.options)?;
-        Ok(semaphore)
+        let semaphore = client.concurrency_with(name, options)?;
+        semaphore.clone().into_limiter().set_options(&self.options)?;
+        Ok(Some(semaphore))
     }
 
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys

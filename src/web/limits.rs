@@ -1,20 +1,21 @@
 //! The limits of a service, in their order, and its answers.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::fields::RateHeaders;
-use super::handles::Handles;
+use super::handles::{Handles, handles_of};
 use super::limit::{CostFn, Limit};
 use super::refusal::Refusal;
 use super::request::RequestHead;
-use super::trouble::FirstTimes;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
-use crate::rt::Mutex;
+use crate::observe::Event;
+use crate::rt::{Mutex, lock};
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -49,7 +50,7 @@ pub(super) struct LimitState {
     pub(super) rate_change: tokio::sync::Mutex<()>,
 }
 
-/// What a limit has decided about a request: see [`Limits::on_decision`].
+/// A limit's decision about a request: see [`Limits::on_decision`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Report<'a> {
@@ -57,7 +58,7 @@ pub struct Report<'a> {
     pub limit: &'a str,
     /// The key, as in the limiter's name; empty for a global limit.
     pub key: &'a str,
-    /// What the request costs.
+    /// The cost of the request.
     pub permits: u64,
     /// Whether the limit is in shadow mode: it decides, but refuses nothing.
     pub is_shadow: bool,
@@ -86,10 +87,8 @@ impl Limits {
                 let detail = format!("the limit {:?}: {detail}", limit.name);
                 Error::invalid(Operation::Limits, detail)
             })?;
-            if let Some(options) = limit.concurrency {
-                // Otherwise the first request would find what is wrong with them.
-                limit.semaphore(client, &limit.name, options)?;
-            }
+            // Otherwise the first request would find what is wrong with its options.
+            limit.semaphore(client, &limit.name)?;
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
                 let detail = format!("two limits named {:?}: each needs its own", limit.name);
                 return Err(Error::invalid(Operation::Limits, detail));
@@ -103,8 +102,8 @@ impl Limits {
                 }
             }
             slots.push(LimitState {
+                handles: Mutex::new(handles_of(&limit)),
                 limit: Arc::new(limit),
-                handles: Mutex::default(),
                 first_times: FirstTimes::default(),
                 rate_change: tokio::sync::Mutex::default(),
             });
@@ -171,7 +170,33 @@ impl Limits {
     /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {
-        self.limits.iter().map(|slot| slot.kept_handles()).sum()
+        self.limits.iter().map(|slot| lock(&slot.handles).len()).sum()
+    }
+}
+
+impl LimitState {
+    /// Tells observers about a problem with requests to this limit.
+    pub(super) fn tell(&self, client: &Client, text: &'static str, why: fmt::Arguments<'_>) {
+        self.first_times.tell(client, text, &self.limit.name, why);
+    }
+}
+
+/// The configuration mistakes that were warned of. They usually concern every request, so after the first of a kind the
+/// rest is told at DEBUG.
+#[derive(Debug, Default)]
+pub(super) struct FirstTimes(Mutex<BTreeSet<&'static str>>);
+
+impl FirstTimes {
+    /// `limit` is the limit's name, empty if unknown.
+    pub(super) fn tell(
+        &self,
+        client: &Client,
+        text: &'static str,
+        limit: &str,
+        why: fmt::Arguments<'_>,
+    ) {
+        let is_first = lock(&self.0).insert(text);
+        client.report(&Event::LimitTrouble { text, limit, why, is_first });
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Limits`] is a list of [`Limit`]s. Each has a [`Key`], which tells its callers apart, a rate, and a cost
 //! per request. A layer asks them before each request:
-//! [`tower::RateLimitLayer`](crate::layer::RateLimitLayer) or
-//! [`actix_web::RateLimit`](crate::actix::RateLimit).
+//! [`layer::RateLimitLayer`](crate::layer::RateLimitLayer) or
+//! [`actix::RateLimit`](crate::actix::RateLimit).
 //!
 //! # What is answered
 //!
@@ -27,7 +27,6 @@
 //! `Access-Control-Expose-Headers`. Answers to such pages also need CORS headers, so put the CORS layer
 //! outside this one; it then also answers preflights, which are not counted.
 
-mod admission;
 mod admitted;
 mod client_address;
 mod decide;
@@ -41,16 +40,17 @@ mod name;
 mod refusal;
 mod request;
 mod together;
-mod trouble;
 
-pub use admission::{Admission, Standing};
 #[cfg(feature = "tower")]
 pub(crate) use admitted::Admitted;
 pub(crate) use admitted::InUse;
 #[cfg(feature = "actix-web")]
 pub(crate) use admitted::WasRefused;
+pub use admitted::{Admission, Standing};
 pub use client_address::TrustedProxies;
 pub use fields::RateHeaders;
+#[cfg(feature = "tower")]
+pub(crate) use fields::unquoted;
 pub use key::Key;
 pub use limit::Limit;
 pub use limits::{Limits, Report};

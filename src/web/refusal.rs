@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::admission::Standing;
+use super::admitted::Standing;
 use super::fields::{self, Field, RateHeaders};
 use super::grpc;
 use super::limit::Limit;
@@ -20,7 +20,7 @@ pub struct Refusal {
     limit: Arc<Limit>,
     key: Option<String>,
     reason: Reason,
-    /// Those of the limits before it.
+    /// The standings of the limits before it.
     standings: Vec<Standing>,
 }
 
@@ -141,7 +141,7 @@ impl Refusal {
     }
 }
 
-/// What logs say if no decision could be made, and the status of the answer.
+/// The text for logs if no decision could be made, and the status of the answer.
 pub(super) fn trouble_of(error: &Error) -> (&'static str, StatusCode) {
     match error.kind() {
         ErrorKind::ExceedsRate { .. } => (

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::admission::Standing;
-use super::admitted::Unspent;
-use super::decide::Step;
+use super::admitted::Standing;
+use super::decide::LimitRequest;
 use super::handles::KeyHandle;
 use super::limits::Limits;
-use crate::decision::Decision;
+use crate::decision::{Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
 use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
@@ -20,7 +19,7 @@ impl Limits {
     /// this number, and the standings of those before it are added.
     pub(super) async fn ask_together(
         &self,
-        steps: &[Step<'_>],
+        steps: &[LimitRequest<'_>],
         standings: &mut Vec<Standing>,
     ) -> Option<(usize, Vec<Unspent>)> {
         let mut asked: Vec<Arc<KeyHandle>> = Vec::new();
@@ -61,7 +60,7 @@ impl Limits {
         let by = by.or_else(|| answer.is_err().then_some(0));
         match answer {
             Ok(Decision::Granted(grant)) => {
-                let answers = grant.into_members().into_iter().zip(observers);
+                let answers = grant.into_members().zip(observers);
                 let answers = answers.map(|(grant, mut observer)| {
                     let answer = Ok(Decision::Granted(grant));
                     observer.ended(&answer);
@@ -75,7 +74,8 @@ impl Limits {
                 for (at, mut observer) in observers.into_iter().enumerate() {
                     match Some(at) == by {
                         true => observer.ended(&answer),
-                        false => observer.discard(),
+                        // There was no decision on this one.
+                        false => std::mem::forget(observer),
                     }
                 }
                 let by = by?;
@@ -89,7 +89,7 @@ impl Limits {
     }
 }
 
-impl Step<'_> {
+impl LimitRequest<'_> {
     /// Its limiter, if the limit can be asked together with others: it refuses at once and by itself, and its
     /// limiter exists. Otherwise, a call that another limit refuses would create it.
     fn joinable(&self) -> Option<Arc<KeyHandle>> {

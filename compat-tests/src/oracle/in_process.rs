@@ -22,11 +22,11 @@ impl InProcess {
 
 impl Site for InProcess {
     async fn clear(&self) {
-        self.store.raw_clear();
+        self.store.flush();
     }
 
     async fn capture(&self, keys: &[String]) -> State {
-        let mut all = self.store.raw_snapshot();
+        let mut all = self.store.snapshot();
         let mut state = State::default();
         for name in keys {
             if let Some(key) = all.remove(name) {
@@ -44,7 +44,7 @@ impl Site for InProcess {
         if fates.is_empty() {
             return;
         }
-        let mut all = self.store.raw_snapshot();
+        let mut all = self.store.snapshot();
         for (name, fate) in fates {
             let ttl_ms = match fate {
                 Fate::Gone => None,

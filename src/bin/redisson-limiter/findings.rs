@@ -81,12 +81,12 @@ pub struct Finding {
     /// In the mode PER_CLIENT, the client whose budget it concerns.
     pub client_id: Option<String>,
     pub text: String,
-    /// What `--fix` does about it, or what people can do.
+    /// The remedy: by `--fix`, or by people.
     pub fix: String,
     pub repairs: Repairs,
 }
 
-/// What `--fix` calls.
+/// The calls that `--fix` makes.
 #[derive(Clone, Debug)]
 pub enum Repairs {
     None,
@@ -308,7 +308,7 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
     ))
 }
 
-/// What a repair would change in the value and the log: what is wrong, and what becomes of it.
+/// The problem in the value and the log that a repair would mend, and what becomes of them.
 fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
     if !repair.value_is_off() && repair.debt == 0 && repair.excess == 0 {
         return None;

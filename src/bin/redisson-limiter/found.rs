@@ -19,17 +19,17 @@ use crate::text::in_ms;
 /// also bounds what other clients' calls wait for.
 const TOGETHER: usize = 32;
 
-/// What a walk finds by the names of keys.
+/// The limiters that a walk finds by the names of keys.
 #[derive(Debug, Default)]
-pub struct Found {
-    pub limiters: BTreeMap<String, Traces>,
+pub struct FoundLimiters {
+    pub limiters: BTreeMap<String, LimiterTraces>,
     /// The number of keys left out because their names are not UTF-8.
     pub unreadable: u64,
 }
 
 /// The keys of a limiter, as far as their names tell.
 #[derive(Debug, Default)]
-pub struct Traces {
+pub struct LimiterTraces {
     /// The ids of the clients that have a budget of their own.
     pub clients: BTreeSet<String>,
     pub has_policy: bool,
@@ -40,9 +40,9 @@ pub async fn walk(
     session: &Session<'_>,
     only: Option<&str>,
     args: &ScanArgs,
-) -> Result<Found, Failure> {
+) -> Result<FoundLimiters, Failure> {
     let out = session.out;
-    let mut found = Found::default();
+    let mut found = FoundLimiters::default();
     let mut scan = session.client.scan_limiters(args.scan_count);
     while let Some(keys) = scan.next().await? {
         for key in keys {
@@ -152,7 +152,7 @@ impl View {
     pub async fn found(
         client: &Client,
         name: &str,
-        traces: &Traces,
+        traces: &LimiterTraces,
         entries: u64,
     ) -> Result<Option<View>, Failure> {
         let mut view = View::of(client, client.limiter(name)?, &traces.clients, entries).await?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::Session;
 use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
-use crate::found::{Traces, View, walk, with_each};
+use crate::found::{LimiterTraces, View, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{count, quoted, table};
@@ -39,7 +39,7 @@ pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure
 async fn row_of(
     client: &Client,
     name: String,
-    mut traces: Traces,
+    mut traces: LimiterTraces,
 ) -> Result<Option<ListRow>, Failure> {
     // Their number suffices.
     let clients = std::mem::take(&mut traces.clients).len();

@@ -1,7 +1,6 @@
 //! `redisson-limiter`: a tool for those who operate limiters.
 //!
-//! Each command is a module. All of them use the crate's public API, and two of its hidden methods, `sibling`
-//! and `reset_usage`. docs/cli.md shows what they print.
+//! Each command is a module. All of them use the crate's public API. docs/cli.md shows what they print.
 
 mod acquire;
 mod args;
@@ -32,7 +31,7 @@ use args::{Arguments, Command, Common};
 use exit::{Exit, Failure};
 use out::Out;
 
-/// What a command works with.
+/// The client and the terminal of a command.
 struct Session<'a> {
     client: Client,
     common: &'a Common,

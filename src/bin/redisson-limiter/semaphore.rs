@@ -111,7 +111,7 @@ fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
     })
 }
 
-/// Those of which most permits are out come first.
+/// Semaphores with the largest part of their permits out come first.
 pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
     let Session { client, out, .. } = session;
     let rows = with_each(&args.names, out, "looking", async |name: &String| {

@@ -21,7 +21,7 @@ use crate::text::{bar, duration, quoted, sparkline};
 /// The most looks that a sparkline shows.
 const KEPT: usize = 60;
 
-/// What one look at a limiter shows.
+/// The result of one look at a limiter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     pub rate: Rate,
@@ -38,7 +38,7 @@ struct WatchRow {
     limiter: RateLimiter,
     /// The permits that were free and those granted per second, for the sparklines.
     past: VecDeque<(u64, u64)>,
-    /// What was seen, or why nothing was.
+    /// The last sample, or why there is none.
     last: Result<Sample, String>,
 }
 

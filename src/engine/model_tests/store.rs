@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::rt::{self, Mutex, lock};
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::*;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -19,7 +19,7 @@ use crate::wire::keys::Keys;
 /// engine asks for.
 #[derive(Clone)]
 pub(crate) struct ModelStore {
-    store: MemoryStore,
+    store: InProcessStore,
     pub(super) clock: Clock,
     pub(super) rate: Rate,
     pub(super) ledger: Arc<Mutex<ModelLedger>>,
@@ -134,7 +134,7 @@ impl ModelStore {
     ) -> Self {
         let clock = Clock::runtime_at(Duration::from_secs(1));
         let rate = Rate::from_wire(Mode::Overall, permits, interval.as_millis() as u64, 0);
-        let store = MemoryStore::with_clock(clock.clone());
+        let store = InProcessStore::with_clock(clock.clone());
         store.run(&ModelStore::keys(), &TrySetRateCall(rate)).unwrap();
         let ledger = ModelLedger { lose_every, ..ModelLedger::default() };
         ModelStore { store, clock, rate, ledger: Arc::new(Mutex::new(ledger)), answers }

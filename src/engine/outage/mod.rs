@@ -27,7 +27,7 @@ use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::Store;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -66,7 +66,7 @@ pub(crate) struct Outages {
 
 /// The store in which the client's limiters are decided while the server is unavailable.
 struct LocalStore {
-    store: MemoryStore,
+    store: InProcessStore,
     core: Arc<Core>,
     /// A counter of its limiters, which gives each of them keys of its own.
     limiters: AtomicU64,
@@ -129,7 +129,7 @@ impl Outages {
                 true => Clock::runtime_at(Duration::from_millis(core.epoch_ms().unsigned_abs())),
                 false => core.clock.clone(),
             };
-            let store = MemoryStore::with_clock(clock.clone());
+            let store = InProcessStore::with_clock(clock.clone());
             let inner = Core::new(Store::InProcess(store.clone()), clock, core.attempt);
             let inner = Core { origin: core.origin, decided_by: DecidedBy::Outage, ..inner };
             LocalStore { store, core: Arc::new(inner), limiters: AtomicU64::new(0) }

@@ -12,14 +12,14 @@ use futures::future::ready;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::*;
 use crate::wire::entry::unpack;
 use crate::wire::keys::Keys;
 
 #[derive(Clone)]
 pub(crate) struct CountingStore {
-    store: MemoryStore,
+    store: InProcessStore,
     ledger: Arc<StoreLedger>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct StoreLedger {
 
 impl CountingStore {
     pub(crate) fn new(clock: Clock) -> Self {
-        CountingStore { store: MemoryStore::with_clock(clock), ledger: Arc::default() }
+        CountingStore { store: InProcessStore::with_clock(clock), ledger: Arc::default() }
     }
 
     pub(super) fn ledger(&self) -> &StoreLedger {

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use crate::clock::Now;
 use crate::queue::{MaxWait, Queue, Request, Step, Time, Turn};
 use crate::rate::Rate;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, ShareTerms, TrySetRateCall,
 };
@@ -101,7 +101,7 @@ struct Client {
 }
 
 struct Fleet {
-    store: MemoryStore,
+    store: InProcessStore,
     keys: Keys,
     rate: Rate,
     permits: u64,
@@ -128,7 +128,7 @@ struct Figures {
 
 impl Fleet {
     fn new(kinds: &[(Kind, bool)], rate: Rate, demand: Demand, seed: u64) -> Self {
-        let (store, keys) = (MemoryStore::new(), Keys::new("api", "a"));
+        let (store, keys) = (InProcessStore::new(), Keys::new("api", "a"));
         let set = store.run(&keys, &TrySetRateCall(rate));
         assert!(set.unwrap());
         let mut fleet = Fleet {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::store::limits::LONGEST_SHARED_LOG;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::{AcquireCall, AcquireReply, Outcome, RefundCall, TrySetRateCall};
 use crate::wire::keys::Keys;
 
@@ -75,7 +75,7 @@ struct Limiter {
 }
 
 pub(super) struct Server {
-    store: MemoryStore,
+    store: InProcessStore,
     limiters: Vec<Limiter>,
     rate: Rate,
     costs: ServerCosts,
@@ -91,7 +91,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: ServerCosts) -> Self {
-        let store = MemoryStore::new();
+        let store = InProcessStore::new();
         let limiters = (0..limiters).map(|number| {
             let keys = Keys::new(&format!("limiter:{number}"), "client");
             let set = store.run(&keys, &TrySetRateCall(rate));

@@ -1,14 +1,14 @@
 //! Handing over a limiter that stands in for another store's: put here whole, and taken away in one step.
 
 use crate::rate::Rate;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::config::{StoredLimiter, create};
 use crate::store::memory::grant::parts;
 use crate::store::memory::keyspace::Keyspace;
 use crate::wire::entry::{EntryId, Holder, holder, pack, unpack};
 use crate::wire::keys::Keys;
 
-impl MemoryStore {
+impl InProcessStore {
     /// Puts a limiter here. `used` are permits in use that nobody here holds, with their dates.
     pub(crate) fn put(&self, keys: &Keys, rate: &Rate, id: EntryId, used: &[(i64, u64)]) {
         let mut space = self.enter();

@@ -42,9 +42,10 @@ mod tests;
 
 use keyspace::Keyspace;
 
-/// Limiters in this process. Clones are handles to the same store, for several clients.
+/// A store in this process instead of on a server, with the same rules and the same decisions. Clones are the
+/// same store, and all clients built over it share its limiters.
 #[derive(Clone)]
-pub(crate) struct MemoryStore(Arc<Shared>);
+pub struct InProcessStore(Arc<Shared>);
 
 struct Shared {
     space: Mutex<Keyspace>,
@@ -52,16 +53,17 @@ struct Shared {
     clock: Clock,
 }
 
-impl MemoryStore {
-    /// An empty store; its own clock is the system's.
-    pub(crate) fn new() -> Self {
-        MemoryStore::with_clock(Clock::system())
+impl InProcessStore {
+    /// An empty store whose times to live run on the system's clock.
+    pub fn new() -> Self {
+        InProcessStore::with_clock(Clock::system())
     }
 
-    /// An empty store with this clock for times to live and for [`Now::Server`].
-    pub(crate) fn with_clock(clock: Clock) -> Self {
+    /// An empty store with its own clock: times to live run on it, and clients with [`Clock::server`] date
+    /// their grants by it. Given [`Clock::server`] itself, it uses the system's clock.
+    pub fn with_clock(clock: Clock) -> Self {
         let channels = Channels::default();
-        MemoryStore(Arc::new(Shared { space: Mutex::default(), channels, clock }))
+        InProcessStore(Arc::new(Shared { space: Mutex::default(), channels, clock }))
     }
 
     /// Carries a call out; it is complete when this returns.
@@ -101,8 +103,14 @@ impl MemoryStore {
     }
 }
 
-impl fmt::Debug for MemoryStore {
+impl Default for InProcessStore {
+    fn default() -> Self {
+        InProcessStore::new()
+    }
+}
+
+impl fmt::Debug for InProcessStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("clock", &self.0.clock).finish_non_exhaustive()
+        f.debug_struct("InProcessStore").field("clock", &self.0.clock).finish_non_exhaustive()
     }
 }

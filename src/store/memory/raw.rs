@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::keyspace::{Data, Keyspace, Slot};
 use crate::store::memory::log::Log;
 
@@ -30,8 +30,10 @@ pub enum Content {
     Log(Vec<(i64, Vec<u8>)>),
 }
 
-impl MemoryStore {
-    pub(crate) fn snapshot(&self) -> Snapshot {
+impl InProcessStore {
+    /// All keys.
+    #[doc(hidden)]
+    pub fn snapshot(&self) -> Snapshot {
         let space = self.enter();
         let now = space.now();
         let key = |slot: &Slot| Key {
@@ -47,7 +49,8 @@ impl MemoryStore {
 
     /// Replaces a key; `None` removes it.
     #[cfg(any(all(test, not(shuttle)), feature = "_raw-store"))]
-    pub(crate) fn raw_put(&self, name: &str, key: Option<Key>) {
+    #[doc(hidden)]
+    pub fn raw_put(&self, name: &str, key: Option<Key>) {
         let mut space = self.enter();
         let Some(Key { content, ttl_ms }) = key else {
             space.remove(name);
@@ -76,7 +79,8 @@ impl MemoryStore {
     }
 
     /// `FLUSHALL`.
-    pub(crate) fn flush(&self) {
+    #[doc(hidden)]
+    pub fn flush(&self) {
         *self.enter() = Keyspace::default();
     }
 }

@@ -5,25 +5,25 @@
 //! get no answers while that runtime is parked, and lose the connection when it ends.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use futures::future::{BoxFuture, Shared};
-use futures::{FutureExt, TryFutureExt};
+use redis::aio::AsyncPushSender;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ConnectionObserver;
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::channels::Heard;
+use crate::store::redis::access::Credentials;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::listen::Listening;
 use crate::store::redis::open::OpenConnection;
-use crate::store::redis::reply::{self, EndOfUse};
-use crate::store::redis::topology::Connector;
+use crate::store::redis::race::{Joint, joint};
+use crate::store::redis::reply;
+use crate::store::redis::topology::Topology;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
 /// would make its own attempt on a server that is away.
@@ -31,40 +31,44 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The connections to the server that takes calls, by runtime.
 pub(crate) struct Connections {
-    connector: Arc<Connector>,
+    topology: Topology,
+    credentials: Arc<Credentials>,
+    address: Arc<str>,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
 
 /// The connection of one runtime, which is opened again after a failure.
-pub(super) struct Connection {
-    connector: Arc<Connector>,
-    state: Mutex<ConnectionState>,
-    /// The time at which a connection was last dropped because its server is a replica.
+struct Connection {
+    /// The last attempt to connect, unless its connection is of no more use.
+    last: Mutex<Option<Opening>>,
+    /// The time at which a connection was last left because its server is a replica.
     left_replica: Mutex<Option<Instant>>,
     observer: ConnectionObserver,
     listening: Arc<Listening>,
 }
 
-enum ConnectionState {
-    /// There is no connection. Contains the time and the error of the last attempt to connect, if it failed.
-    Closed(Option<(Instant, Error)>),
-    Connecting(Connecting),
-    Open(Arc<OpenConnection>),
-}
-
-/// An attempt to connect, shared by all calls; each awaits it until its own deadline. The outer error says
-/// why the attempt did not finish.
-type Connecting =
-    Shared<BoxFuture<'static, Result<Result<Arc<OpenConnection>, Error>, &'static str>>>;
+/// An attempt to connect, under way or ended, shared by all calls; each awaits it until its own deadline. An error
+/// comes with the time of the failure.
+type Opening = Joint<Result<Arc<OpenConnection>, (Instant, Error)>>;
 
 impl Connections {
     /// Creates the connections without sending anything.
-    pub(super) fn new(connector: Connector) -> Self {
-        Connections { connector: Arc::new(connector), by_runtime: Mutex::default() }
+    pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
+        let address = topology.to_string().into();
+        Connections { topology, credentials, address, by_runtime: Mutex::default() }
+    }
+
+    /// Opens a connection that listens.
+    pub(super) async fn open_hearing(
+        &self,
+        pushes: Arc<dyn AsyncPushSender>,
+        limit: Duration,
+    ) -> Result<OpenConnection, Error> {
+        self.topology.open(&Arc::new(self.credentials.hearing(pushes)), limit).await
     }
 
     /// The connection of the current runtime.
-    pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
+    fn of_current_runtime(&self) -> Arc<Connection> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
         let mut by_runtime = lock(&self.by_runtime);
@@ -84,10 +88,9 @@ impl Connections {
             });
         }
         let connection = Arc::new(Connection {
-            connector: self.connector.clone(),
-            state: Mutex::new(ConnectionState::Closed(None)),
+            last: Mutex::new(None),
             left_replica: Mutex::new(None),
-            observer: self.connector.observer(),
+            observer: ConnectionObserver::new(self.credentials.observers()),
             listening: Arc::default(),
         });
         by_runtime.insert(runtime, connection.clone());
@@ -105,11 +108,9 @@ impl Connections {
 
     /// The address for calls, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
-        self.connector.address()
+        self.address.clone()
     }
-}
 
-impl Connection {
     /// Sends a command and awaits its reply until the deadline. A server's error counts as a reply
     /// ([`Value::ServerError`]).
     pub(super) async fn send(
@@ -147,23 +148,24 @@ impl Connection {
             // The call would be given up as soon as it is handed over, and the connection with it.
             return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
         }
+        let connection = self.of_current_runtime();
         // The connection that the commands were handed to, and the number of its replies until then.
         let mut handed_over: Option<(Arc<OpenConnection>, u64)> = None;
         let attempt = async {
-            let open = self.open_connection(deadline).await?;
+            let open = connection.open(self, deadline).await?;
             handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
-            let mut connection = open.connection.clone();
-            let result = connection.send_packed_commands(commands, 0, commands.len()).await;
+            let mut stream = open.connection.clone();
+            let result = stream.send_packed_commands(commands, 0, commands.len()).await;
             open.replies.fetch_add(1, Ordering::Relaxed);
             let values = result.map_err(|error| {
-                self.forget(&open, "an error");
+                connection.forget(&open, "an error");
                 reply::error_of(error, true).with_server(Some(open.server.clone()))
             })?;
-            match values.iter().find_map(reply::end_of_use) {
-                Some(EndOfUse::IsReplica) => self.leave_replica(&open),
+            if values.iter().any(reply::closes) {
                 // The next call would be sent into it, and its outcome unknown.
-                Some(EndOfUse::Closes) => self.forget(&open, "the server closes it"),
-                None => {}
+                connection.forget(&open, "the server closes it");
+            } else if values.iter().any(reply::is_of_replica) && connection.may_leave_replica() {
+                connection.forget(&open, "it is a replica");
             }
             Ok(values)
         };
@@ -176,138 +178,104 @@ impl Connection {
         };
         // No reply since then: the connection may be dead, and the next call opens another.
         if open.replies.load(Ordering::Relaxed) == before {
-            self.forget(&open, "no answer");
+            connection.forget(&open, "no answer");
         }
         Err(timeout(Execution::Unknown).with_server(Some(open.server.clone())))
     }
 
     /// Hears what is announced on this channel of the server, until the connection for it is lost.
-    pub(super) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
-        self.listening.listen(&self.connector, channel, heard).await;
+    pub(super) async fn listen(self: &Arc<Self>, channel: &Arc<str>, heard: &Heard) {
+        self.of_current_runtime().listening.listen(self, channel, heard).await;
     }
+}
 
+impl Connection {
     /// The open connection, or a new one. An attempt to connect may take up to `limit`.
-    async fn open_connection(
+    async fn open(
         self: &Arc<Self>,
+        connections: &Arc<Connections>,
         limit: Duration,
     ) -> Result<Arc<OpenConnection>, Error> {
-        let (connecting, dead) = {
-            let mut state = lock(&self.state);
-            match &*state {
-                ConnectionState::Open(open) if !open.is_closed() => {
-                    return Ok(open.clone());
-                }
-                ConnectionState::Closed(Some((at, error))) if at.elapsed() < BACKOFF => {
+        let (attempt, dead) = {
+            let mut last = lock(&self.last);
+            match last.as_ref().map(|attempt| (attempt, attempt.peek())) {
+                Some((_, Some(Ok(open)))) if !open.is_closed() => return Ok(open.clone()),
+                Some((_, Some(Err((at, error))))) if at.elapsed() < BACKOFF => {
                     return Err(error.clone());
                 }
-                ConnectionState::Connecting(connecting) => (connecting.clone(), None),
-                ConnectionState::Closed(_) | ConnectionState::Open(_) => {
-                    let connecting = self.start_connecting(limit);
-                    let new = ConnectionState::Connecting(connecting.clone());
-                    (connecting, Some(std::mem::replace(&mut *state, new)))
+                Some((under_way, None)) => (under_way.clone(), None),
+                _ => {
+                    let attempt = self.connect(connections.clone(), limit);
+                    let before = last.replace(attempt.clone());
+                    (attempt, before)
                 }
             }
         };
-        if let Some(ConnectionState::Open(dead)) = &dead {
+        if let Some(Ok(dead)) = dead.as_ref().and_then(Opening::peek) {
             self.observer.lost(&dead.server, "closed");
         }
-        connecting.clone().await.unwrap_or_else(|reason| {
-            self.forget_attempt(&connecting);
-            Err(reply::no_stream(io::Error::other(reason)))
-        })
+        attempt.await.map_err(|(_, error)| error)
     }
 
-    /// Starts to connect in a task: otherwise a dropped caller would end the attempt for all others.
-    fn start_connecting(self: &Arc<Self>, limit: Duration) -> Connecting {
-        let connector = self.connector.clone();
+    fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Opening {
         let this = Arc::downgrade(self);
-        let task = async move {
-            let result = match tokio::time::timeout(limit, connector.open(limit)).await {
+        let work = async move {
+            let opened = connections.topology.open(&connections.credentials, limit);
+            let result = match tokio::time::timeout(limit, opened).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
             // Events about it must name the server, which in a cluster is the node.
-            let result = result.map_err(|error| error.with_server(Some(connector.address())));
+            let result = result.map_err(|error| error.with_server(Some(connections.address())));
             if let Some(this) = Weak::upgrade(&this) {
                 match &result {
                     Ok(open) => this.observer.opened(&open.server),
                     Err(error) => this.observer.failed(error),
                 }
-                *lock(&this.state) = match &result {
-                    Ok(open) => ConnectionState::Open(open.clone()),
-                    Err(error) => ConnectionState::Closed(Some((Instant::now(), error.clone()))),
-                };
             }
-            result
+            result.map_err(|error| (Instant::now(), error))
         };
-        // The task is spawned by the first poll, which holds no lock.
-        let task = async move { tokio::spawn(task).await };
-        task.map_err(|error| match error.is_panic() {
-            true => "connecting has panicked: the runtime needs its I/O driver (`enable_all`)",
-            // The task was dropped, as the runtime would drop every other task.
-            false => "the runtime is shutting down",
-        })
-        .boxed()
-        .shared()
-    }
-
-    /// Forgets an attempt to connect whose runtime has ended.
-    fn forget_attempt(&self, connecting: &Connecting) {
-        let mut state = lock(&self.state);
-        if matches!(&*state, ConnectionState::Connecting(current) if current.ptr_eq(connecting)) {
-            *state = ConnectionState::Closed(None);
-        }
+        joint(work, |why| Err((Instant::now(), reply::no_stream(why))))
     }
 
     /// Whether the connection is open, or held by a call.
     fn is_in_use(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) > 1
-            || matches!(&*lock(&self.state), ConnectionState::Open(open) if !open.is_closed())
+        let is_open = |last: &Opening| matches!(last.peek(), Some(Ok(open)) if !open.is_closed());
+        Arc::strong_count(self) > 1 || lock(&self.last).as_ref().is_some_and(is_open)
+    }
+
+    /// Whether to look for the master now, which is done once in a while: if the server found is still a replica, every
+    /// call would open another connection.
+    fn may_leave_replica(&self) -> bool {
+        let mut left = lock(&self.left_replica);
+        let may_leave = left.is_none_or(|at| at.elapsed() >= BACKOFF);
+        if may_leave {
+            *left = Some(Instant::now());
+        }
+        may_leave
     }
 
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
-        {
-            // The caller holds the connection, so it is not dropped under the lock.
-            let mut state = lock(&self.state);
-            match &*state {
-                ConnectionState::Open(current) if Arc::ptr_eq(current, open) => {
-                    *state = ConnectionState::Closed(None);
-                }
-                _ => return,
-            }
+        // The caller holds the connection, so it is not dropped under the lock.
+        let is_it =
+            |last: &mut Opening| matches!(last.peek(), Some(Ok(last)) if Arc::ptr_eq(last, open));
+        if lock(&self.last).take_if(is_it).is_some() {
+            self.observer.lost(&open.server, why);
         }
-        self.observer.lost(&open.server, why);
-    }
-
-    /// Lets the next call look for the master, but only once in a while: if the server found is still a
-    /// replica, every call would open another connection.
-    fn leave_replica(&self, open: &Arc<OpenConnection>) {
-        let mut left = lock(&self.left_replica);
-        if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
-            *left = Some(Instant::now());
-            drop(left);
-            self.forget(open, "it is a replica");
-        }
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::store::redis::{Access, Topology};
+    use crate::store::redis::Access;
 
     #[test]
     fn what_ended_runtimes_leave_behind_is_dropped() {
         let topology = Topology::try_from("redis://127.0.0.1:1").unwrap();
         let credentials = Access::default().check(&topology).unwrap();
-        let connections = Connections::new(Connector::new(topology, Arc::new(credentials)));
+        let connections = Connections::new(topology, Arc::new(credentials));
         let in_use = in_a_runtime(async { connections.of_current_runtime() });
         for _ in 0..1000 {
             in_a_runtime(async { drop(connections.of_current_runtime()) });

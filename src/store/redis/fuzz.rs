@@ -19,7 +19,8 @@ use crate::wire::keys::Keys;
 pub(crate) fn read(answer: &[u8], number: u64) {
     let Ok(value) = redis::parse_redis_value(answer) else { return };
     reply::is_no_script(&value);
-    reply::end_of_use(&value);
+    reply::is_of_replica(&value);
+    reply::closes(&value);
     said(reply::authenticated(value.clone()));
     said(reply::accepted(value.clone()));
     nodes::fuzz::read(&value, number as u16);

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::rt;
 use crate::store::channels::{Channels, Heard};
 use crate::store::redis::RedisStore;
+use crate::store::redis::connection::Connections;
 use crate::store::redis::open::OpenConnection;
-use crate::store::redis::topology::Connector;
 
 /// How often to ask whether the server still answers, to give up what nobody listens to any more, and to ask again
 /// for refused subscriptions.
@@ -43,7 +43,7 @@ impl RedisStore {
         loop {
             match self {
                 RedisStore::One(connections) => {
-                    connections.of_current_runtime().listen(channel, heard).await;
+                    connections.listen(channel, heard).await;
                 }
                 RedisStore::Cluster(nodes) => {
                     if nodes.listen(channel, heard, LIMIT).await.is_err() {
@@ -59,13 +59,13 @@ impl Listening {
     /// Hears what is announced on this channel until the subscription ends.
     pub(super) async fn listen(
         self: &Arc<Self>,
-        connector: &Arc<Connector>,
+        connections: &Arc<Connections>,
         channel: &Arc<str>,
         heard: &Heard,
     ) {
         let listener = self.channels.listen(channel, false);
         if !self.is_served.swap(true, Ordering::AcqRel) {
-            tokio::spawn(Serving(self.clone()).run(connector.clone()));
+            tokio::spawn(Serving(self.clone()).run(connections.clone()));
         }
         if !listener.stands() {
             self.changed.notify_one();
@@ -102,24 +102,24 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    async fn run(self, connector: Arc<Connector>) {
-        if self.serve(&connector).await.is_none() {
+    async fn run(self, connections: Arc<Connections>) {
+        if self.serve(&connections).await.is_none() {
             sleep(pause()).await;
         }
     }
 
     /// Serves all listeners over one connection until there are none; `None` if it is lost before.
-    async fn serve(&self, connector: &Connector) -> Option<()> {
+    async fn serve(&self, connections: &Connections) -> Option<()> {
         let is_lost = Arc::new(AtomicBool::new(false));
         let (listening, lost) = (self.0.clone(), is_lost.clone());
-        let connector = connector.hearing(Arc::new(move |push: PushInfo| {
+        let pushes = Arc::new(move |push: PushInfo| {
             if !listening.take(&push) {
                 lost.store(true, Ordering::Release);
                 listening.changed.notify_one();
             }
             Ok::<(), ()>(())
-        }));
-        let open = timeout(LIMIT, connector.open(LIMIT)).await.ok()?.ok()?;
+        });
+        let open = timeout(LIMIT, connections.open_hearing(pushes, LIMIT)).await.ok()?.ok()?;
         let mut refused = HashSet::new();
         let mut tick = Instant::now() + TICK;
         while !is_lost.load(Ordering::Acquire) && !open.is_closed() {

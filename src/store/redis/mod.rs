@@ -4,6 +4,7 @@
 //! connection, only if the server does not know it. An acquire takes a second round trip if the mode of the
 //! limiter has changed. No other module names the `redis` crate.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,10 +55,9 @@ pub(crate) use reply::ServerAnswer;
 
 use connection::Connections;
 use nodes::Nodes;
-use topology::Connector;
 
 /// The connections to the servers of a topology. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum RedisStore {
     /// One server takes all calls, though another one may take its place later.
     One(Arc<Connections>),
@@ -74,8 +74,7 @@ impl RedisStore {
                 RedisStore::Cluster(Arc::new(Nodes::new(cluster, credentials)))
             }
             topology => {
-                let connector = Connector::new(topology, Arc::new(credentials));
-                RedisStore::One(Arc::new(Connections::new(connector)))
+                RedisStore::One(Arc::new(Connections::new(topology, Arc::new(credentials))))
             }
         })
     }
@@ -154,13 +153,6 @@ impl RedisStore {
         .boxed()
     }
 
-    pub(crate) fn check(&self, keys: &Keys) -> Result<(), Error> {
-        match self.is_cluster() {
-            true => check_one_slot(keys),
-            false => Ok(()),
-        }
-    }
-
     /// The address for calls, without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
         match self {
@@ -193,12 +185,17 @@ impl RedisStore {
     /// know, then sends the script in full.
     async fn send(&self, command: &ServerCommand, limit: Duration) -> Result<Value, Error> {
         match self {
-            RedisStore::One(connections) => {
-                connections.of_current_runtime().call(command, limit).await
-            }
+            RedisStore::One(connections) => connections.call(command, limit).await,
             // Boxed: otherwise the future of every call to a single server would be as large.
             RedisStore::Cluster(nodes) => Box::pin(nodes.send(command, limit)).await,
         }
+    }
+}
+
+/// Shows the address, without credentials.
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisStore").field(&self.address()).finish()
     }
 }
 

@@ -9,15 +9,17 @@ use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Event, Observers};
 use crate::store::redis::access::Credentials;
 use crate::store::redis::dial::dial;
 use crate::store::redis::endpoint::{Address, Endpoint};
-use crate::store::redis::reply;
+use crate::store::redis::sentinel::Discovery;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
+use crate::store::redis::{reply, role};
 
 /// The most commands queued for the socket; further callers wait until there is room.
 const PIPELINE: usize = 8192;
@@ -102,21 +104,31 @@ impl OpenConnection {
         Ok(OpenConnection { connection, server, replies, driver, watch: None })
     }
 
-    /// Closes the connection when this future ends: calls in flight then fail instead of awaiting a server
-    /// whose answer no longer counts.
-    pub(super) fn close_after(
-        &mut self,
+    /// Closes the connection when its server is no longer the master, because it has become a replica or sentinels name
+    /// another: calls in flight then fail instead of awaiting a server whose answer no longer counts.
+    pub(super) fn watched(
+        mut self,
         observers: &Observers,
-        end: impl Future<Output = ()> + Send + 'static,
-    ) {
-        let observers = observers.clone();
-        let (driver, server) = (self.driver.clone(), self.server.clone());
+        mut sentinels: Option<(Discovery, Address)>,
+    ) -> Self {
+        let (observers, server) = (observers.clone(), self.server.clone());
+        let (driver, connection) = (self.driver.clone(), self.connection.clone());
         let watch = tokio::spawn(async move {
-            end.await;
+            loop {
+                sleep(role::WATCH).await;
+                let is_replaced = match &mut sentinels {
+                    Some((sentinels, master)) => sentinels.name_another(master).await,
+                    None => false,
+                };
+                if is_replaced || role::is_demoted(connection.clone()).await {
+                    break;
+                }
+            }
             observers.event(&Event::MasterChanged { server: &server });
             driver.abort();
         });
         self.watch = Some(watch.abort_handle());
+        self
     }
 
     /// Whether nothing can be sent any more: a command that has not been sent yet is certain never to be

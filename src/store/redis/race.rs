@@ -1,9 +1,11 @@
-//! Attempts of which the first success counts.
+//! Attempts that several calls share, and attempts of which the first success counts.
 
+use std::io;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::future::{BoxFuture, Shared};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::time::timeout;
 
 /// The time after which an attempt may hang, and the next one is begun as well. Nothing may ever come back from the
@@ -36,4 +38,25 @@ pub(super) async fn first_success<T, E, A: Future<Output = Result<T, E>>>(
             None => {}
         }
     }
+}
+
+/// Work that several calls of a runtime await, each until its own deadline.
+pub(super) type Joint<T> = Shared<BoxFuture<'static, T>>;
+
+/// The output of `work`, or why it did not end. It runs in a task, spawned by the first poll: otherwise a dropped caller
+/// would end it for all others.
+pub(super) fn joint<T: Clone + Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+    unfinished: impl FnOnce(io::Error) -> T + Send + 'static,
+) -> Joint<T> {
+    let task = async move {
+        tokio::spawn(work).await.unwrap_or_else(|error| {
+            unfinished(io::Error::other(match error.is_panic() {
+                true => "connecting has panicked: the runtime needs its I/O driver (`enable_all`)",
+                // The task was dropped, as the runtime would drop every other task.
+                false => "the runtime is shutting down",
+            }))
+        })
+    };
+    task.boxed().shared()
 }

@@ -4,10 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use crate::error::Error;
-use crate::observe::Observers;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
@@ -47,7 +44,7 @@ impl Replicated {
         let attempts = self.endpoints.iter().map(|endpoint| masters_of(endpoint, credentials));
         let attempts: Vec<_> = attempts.collect();
         match first_success(attempts, Duration::ZERO, telling).await {
-            Ok(open) => Ok(watched(open, credentials.observers())),
+            Ok(open) => Ok(open.watched(credentials.observers(), None)),
             Err(failure) => {
                 Err(failure.unwrap_or_else(|| unreachable!("there is at least one server")))
             }
@@ -75,19 +72,6 @@ pub(super) fn telling(first: Option<Error>, second: Error) -> Error {
         Some(first) if !first.may_be_retried() || second.may_be_retried() => first,
         _ => second,
     }
-}
-
-fn watched(mut open: OpenConnection, observers: &Observers) -> OpenConnection {
-    let connection = open.connection.clone();
-    open.close_after(observers, async move {
-        loop {
-            sleep(role::WATCH).await;
-            if role::is_demoted(connection.clone()).await {
-                return;
-            }
-        }
-    });
-    open
 }
 
 /// Shows the addresses.

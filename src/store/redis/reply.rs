@@ -149,24 +149,17 @@ pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-/// Why the connection is of no use after a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndOfUse {
-    /// The server refused a write because it is a replica.
-    IsReplica,
-    /// The server closes it: to a client that has not logged in, a command of more than ten arguments is a breach of
-    /// the protocol.
-    Closes,
+/// Whether the server refused a write because it is a replica.
+pub(super) fn is_of_replica(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error.code(), error.details().unwrap_or_default(), "READONLY")
 }
 
-/// Whether the connection is of no use after this reply.
-pub(super) fn end_of_use(value: &Value) -> Option<EndOfUse> {
-    let Value::ServerError(error) = value else { return None };
-    let text = error.details().unwrap_or_default();
-    if says(error.code(), text, "READONLY") {
-        return Some(EndOfUse::IsReplica);
-    }
-    text.contains("Protocol error").then_some(EndOfUse::Closes)
+/// Whether the server closes the connection: to a client that has not logged in, a command of more than ten arguments is a
+/// breach of the protocol.
+pub(super) fn closes(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    error.details().is_some_and(|text| text.contains("Protocol error"))
 }
 
 /// Fails if the answer to a PING shows a client that must log in first. A client that is not permitted to

@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use redis::RedisConnectionInfo;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::{Address, Endpoint, invalid};
 use crate::store::redis::open::OpenConnection;
+use crate::store::redis::race::first_success;
 use crate::store::redis::replicated::telling;
 use crate::store::redis::reply::{self, ServerAnswer};
 use crate::store::redis::role;
@@ -107,19 +108,15 @@ impl Sentinels {
         let named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;
         // If one of them hangs, time is left for the others.
         let share = limit / named.len() as u32;
-        let mut failure = None;
-        for (address, _) in named {
-            let opened = match timeout(share, self.open_master(&address, credentials)).await {
-                Ok(opened) => opened,
-                Err(_) => Err(reply::no_stream(std::io::ErrorKind::TimedOut.into())
-                    .with_server(Some(address.to_string().into()))),
-            };
-            match opened {
-                Ok(open) => return Ok(discovery.watch(open, address)),
-                Err(error) => failure = Some(telling(failure, error)),
+        let attempt = async |(address, _)| {
+            self.open_master(&address, credentials).await.map(|open| (open, address))
+        };
+        match first_success(named.into_iter().map(attempt), share, telling).await {
+            Ok((open, address)) => {
+                Ok(open.watched(credentials.observers(), Some((discovery, address))))
             }
+            Err(failure) => Err(failure.unwrap_or_else(|| self.unknown())),
         }
-        Err(failure.unwrap_or_else(|| self.unknown()))
     }
 
     async fn open_master(
@@ -145,7 +142,7 @@ impl Sentinels {
 }
 
 /// The sentinels, and the connections to them.
-struct Discovery {
+pub(super) struct Discovery {
     sentinels: Sentinels,
     credentials: Credentials,
     connections: Vec<Option<OpenConnection>>,
@@ -207,23 +204,8 @@ impl Discovery {
         }
     }
 
-    /// Closes the connection when its server is no longer the master.
-    fn watch(mut self, mut open: OpenConnection, address: Address) -> OpenConnection {
-        let observers = self.credentials.observers().clone();
-        let connection = open.connection.clone();
-        open.close_after(&observers, async move {
-            loop {
-                sleep(role::WATCH).await;
-                if self.name_another(&address).await || role::is_demoted(connection.clone()).await {
-                    return;
-                }
-            }
-        });
-        open
-    }
-
     /// Whether most of the sentinels name another server: fewer cannot have promoted it.
-    async fn name_another(&mut self, address: &Address) -> bool {
+    pub(super) async fn name_another(&mut self, address: &Address) -> bool {
         let (all, most) = (self.sentinels.endpoints.len(), self.sentinels.most());
         // Wait for all: a sentinel that was not heard would need a new connection each time.
         match timeout(role::WATCH, self.ask(all, AGREEMENT)).await {

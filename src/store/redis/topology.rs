@@ -1,13 +1,10 @@
-//! The servers of a client, and connecting to the one that takes calls.
+//! The servers of a client.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::AsyncPushSender;
-
 use crate::error::Error;
-use crate::observe::ConnectionObserver;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::cluster::Cluster;
 use crate::store::redis::endpoint::Endpoint;
@@ -41,6 +38,20 @@ impl Topology {
             Topology::Sentinel(sentinels) => &sentinels.endpoints,
         };
         endpoints.iter().any(Endpoint::uses_tls)
+    }
+
+    /// Opens a connection to the server that takes calls now. The caller ends this after `limit`.
+    pub(super) async fn open(
+        &self,
+        credentials: &Arc<Credentials>,
+        limit: Duration,
+    ) -> Result<OpenConnection, Error> {
+        match self {
+            Topology::Single(endpoint) => OpenConnection::open(endpoint, None, credentials).await,
+            Topology::Cluster(_) => unreachable!("each node has connections of its own"),
+            Topology::Replicated(replicated) => replicated.open(credentials).await,
+            Topology::Sentinel(sentinels) => sentinels.open(credentials, limit).await,
+        }
     }
 }
 
@@ -104,46 +115,5 @@ impl TryFrom<&String> for Topology {
 
     fn try_from(url: &String) -> Result<Self, Error> {
         url.as_str().try_into()
-    }
-}
-
-/// Opens connections to the server that takes calls.
-pub(super) struct Connector {
-    topology: Topology,
-    credentials: Arc<Credentials>,
-    address: Arc<str>,
-}
-
-impl Connector {
-    pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
-        let address = topology.to_string().into();
-        Connector { topology, credentials, address }
-    }
-
-    /// A connector for connections that listen.
-    pub(super) fn hearing(&self, pushes: Arc<dyn AsyncPushSender>) -> Self {
-        Connector::new(self.topology.clone(), Arc::new(self.credentials.hearing(pushes)))
-    }
-
-    /// The address for calls, without credentials.
-    pub(super) fn address(&self) -> Arc<str> {
-        self.address.clone()
-    }
-
-    /// Creates an observer for the connection of one runtime.
-    pub(super) fn observer(&self) -> ConnectionObserver {
-        ConnectionObserver::new(self.credentials.observers())
-    }
-
-    /// Opens a connection to the server that takes calls now. The caller ends this after `limit`.
-    pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
-        match &self.topology {
-            Topology::Single(endpoint) => {
-                OpenConnection::open(endpoint, None, &self.credentials).await
-            }
-            Topology::Cluster(_) => unreachable!("each node has a connector of its own"),
-            Topology::Replicated(replicated) => replicated.open(&self.credentials).await,
-            Topology::Sentinel(sentinels) => sentinels.open(&self.credentials, limit).await,
-        }
     }
 }

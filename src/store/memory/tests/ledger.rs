@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    fn store(&self) -> &MemoryStore {
+    fn store(&self) -> &InProcessStore {
         &self.clients[0].store
     }
 

@@ -9,12 +9,12 @@ use futures::future::BoxFuture;
 use super::*;
 
 /// A call that announces something on the channel of its semaphore: the next one.
-fn announce(store: &MemoryStore, keys: &Keys) {
+fn announce(store: &InProcessStore, keys: &Keys) {
     store.enter().announce(&keys.permits);
     store.run(keys, &KeysCall::Exists).unwrap();
 }
 
-fn ear(store: &MemoryStore, keys: &Keys) -> (Arc<AtomicU32>, BoxFuture<'static, ()>) {
+fn ear(store: &InProcessStore, keys: &Keys) -> (Arc<AtomicU32>, BoxFuture<'static, ()>) {
     let heard = Arc::new(AtomicU32::new(0));
     let (count, own) = (heard.clone(), store.clone());
     let listen = Store::InProcess(store.clone()).listen(
@@ -30,7 +30,7 @@ fn ear(store: &MemoryStore, keys: &Keys) -> (Arc<AtomicU32>, BoxFuture<'static, 
 
 #[test]
 fn what_calls_announce_is_heard() {
-    let (store, keys) = (MemoryStore::new(), Keys::of_semaphore("s"));
+    let (store, keys) = (InProcessStore::new(), Keys::of_semaphore("s"));
     announce(&store, &keys);
     let ((one, mut first), (two, mut second)) = (ear(&store, &keys), ear(&store, &keys));
     let mut hear = || {
@@ -53,7 +53,7 @@ fn what_calls_announce_is_heard() {
 
 #[test]
 fn channels_that_nobody_listens_to_are_forgotten() {
-    let store = MemoryStore::new();
+    let store = InProcessStore::new();
     for nth in 0..100 {
         let (_, mut listen) = ear(&store, &Keys::of_semaphore(&format!("s{nth}")));
         assert!((&mut listen).now_or_never().is_none());

@@ -5,7 +5,7 @@ use proptest::test_runner::Config as ProptestConfig;
 use crate::clock::{Clock, ManualClock, Now};
 use crate::error::{Error, ErrorKind};
 use crate::rate::{Mode, Rate};
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::*;
 use crate::wire::entry::{EntryId, pack, unpack};
 use crate::wire::keys::Keys;
@@ -33,7 +33,7 @@ const I: i64 = 1000;
 
 /// One client's view of one limiter.
 struct Client {
-    store: MemoryStore,
+    store: InProcessStore,
     clock: ManualClock,
     keys: Keys,
     seen: Option<Rate>,
@@ -56,7 +56,7 @@ fn rate(permits: u64) -> Rate {
 
 fn client() -> Client {
     let (clock, manual) = Clock::manual(T0);
-    let store = MemoryStore::with_clock(clock);
+    let store = InProcessStore::with_clock(clock);
     Client { store, clock: manual, keys: Keys::new("api", "a"), seen: None, ids: 0, calls: 0 }
 }
 

@@ -1,10 +1,10 @@
 //! The commands of a server that tests use to look at keys and to damage them.
 
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::keyspace::{Data, Slot};
 use crate::store::memory::log::Log;
 
-impl MemoryStore {
+impl InProcessStore {
     pub(crate) fn key_names(&self) -> Vec<String> {
         self.snapshot().into_keys().collect()
     }

@@ -6,7 +6,7 @@ use super::*;
 
 /// One `RedissonClient`'s view of the limiter.
 pub(super) struct Redisson {
-    store: MemoryStore,
+    store: InProcessStore,
     keys: Keys,
     /// Each grant has an id of its own.
     ids: u32,
@@ -23,7 +23,7 @@ pub(super) enum Answer {
 }
 
 impl Redisson {
-    pub(super) fn new(store: &MemoryStore, keys: Keys) -> Self {
+    pub(super) fn new(store: &InProcessStore, keys: Keys) -> Self {
         Redisson { store: store.clone(), keys, ids: 0, is_4_8: false }
     }
 

@@ -14,10 +14,10 @@ pub(in crate::store::redis) fn read(value: &Value, slot: u16) {
     if let Some(redirect) = Redirect::read(value, &asked) {
         assert!(matches!(value, Value::ServerError(_)), "{redirect:?}");
     }
-    if let Some(mut map) = SlotMap::read(ServerAnswer::of(value), &asked) {
+    if let Some(mut map) = SlotMap::read(ServerAnswer::of(value), &asked, |it| it) {
         let slot = slot % SLOTS;
         let before: Vec<_> = (0..SLOTS).map(|slot| map.owner(slot).cloned()).collect();
-        map.moved(slot, asked.clone().into());
+        map.moved(slot, asked.clone());
         for other in (0..SLOTS).filter(|other| *other != slot) {
             assert_eq!(map.owner(other), before[usize::from(other)].as_ref(), "slot {other}");
         }

@@ -1,69 +1,49 @@
 //! The owner of each slot, as far as this client knows.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::slot::SLOTS;
 use crate::store::redis::ServerAnswer;
 use crate::store::redis::endpoint::Address;
 
-/// The owners of all slots, as one node saw them, corrected by redirections since.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SlotMap {
-    /// Ranges of slots by their last slot: the first slot and the owner.
-    ranges: BTreeMap<u16, (u16, Arc<Address>)>,
-}
+/// The owner of each slot that has one, as one node saw them, corrected by redirections since. Empty before it is read.
+#[derive(Debug, Default)]
+pub(super) struct SlotMap(Vec<Option<Arc<Address>>>);
 
 impl SlotMap {
-    /// Parses the answer to CLUSTER SLOTS of a node at `asked`. `None` if it is not such an answer, or if no
-    /// slot has an owner.
-    pub(super) fn read(answer: ServerAnswer<'_>, asked: &Address) -> Option<Self> {
-        let mut map = SlotMap::default();
+    /// Parses the answer to CLUSTER SLOTS of a node at `asked`; the owners are at `reachable` addresses. `None` if it is
+    /// not such an answer, or if no slot has an owner.
+    pub(super) fn read(
+        answer: ServerAnswer<'_>,
+        asked: &Address,
+        reachable: impl Fn(Address) -> Address,
+    ) -> Option<Self> {
+        let mut owners = vec![None; SLOTS.into()];
         for at in 0..answer.len() {
             let range = answer.list(at)?;
-            let slot = |at| u16::try_from(range.integer(at)?).ok().filter(|slot| *slot < SLOTS);
+            let slot = |at| usize::try_from(range.integer(at)?).ok();
             let master = range.list(2)?;
             // Empty if the node does not know its host.
             let host = String::from_utf8_lossy(master.bytes(0).unwrap_or_default());
             let owner = announced(&host, &master.integer(1)?.to_string(), asked)?;
-            map.ranges.insert(slot(1)?, (slot(0)?, Arc::new(owner)));
+            owners.get_mut(slot(0)?..=slot(1)?)?.fill(Some(Arc::new(reachable(owner))));
         }
-        (!map.ranges.is_empty()).then_some(map)
+        owners.iter().any(Option::is_some).then_some(SlotMap(owners))
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Address>> {
-        let (_, (first, owner)) = self.ranges.range(slot..).next()?;
-        (*first <= slot).then_some(owner)
+        self.0.get(usize::from(slot))?.as_ref()
     }
 
     /// Notes the new owner of a slot.
-    pub(super) fn moved(&mut self, slot: u16, owner: Arc<Address>) {
-        let found = self.ranges.range(slot..).next().map(|(last, range)| (*last, range.clone()));
-        if let Some((last, (first, before))) = found
-            && first <= slot
-        {
-            self.ranges.remove(&last);
-            if first < slot {
-                self.ranges.insert(slot - 1, (first, before.clone()));
-            }
-            if slot < last {
-                self.ranges.insert(last, (slot + 1, before));
-            }
-        }
-        self.ranges.insert(slot, (slot, owner));
+    pub(super) fn moved(&mut self, slot: u16, owner: Address) {
+        self.0.resize(SLOTS.into(), None);
+        self.0[usize::from(slot)] = Some(Arc::new(owner));
     }
 
-    /// The owners, each once per range.
+    /// The owners, each once for each range of slots.
     pub(super) fn owners(&self) -> impl Iterator<Item = &Arc<Address>> {
-        self.ranges.values().map(|(_, owner)| owner)
-    }
-
-    /// The map with other addresses for the owners.
-    pub(super) fn with_owners(mut self, address: impl Fn(Address) -> Address) -> Self {
-        for (_, owner) in self.ranges.values_mut() {
-            *owner = Arc::new(address((**owner).clone()));
-        }
-        self
+        self.0.chunk_by(|a, b| a == b).filter_map(|range| range[0].as_ref())
     }
 }
 
@@ -103,7 +83,7 @@ mod tests {
             range(100, 100, Value::Nil, 8),
             range(102, 16_383, host("?"), 9),
         ]);
-        let map = SlotMap::read(ServerAnswer::of(&answer), &node(1)).unwrap();
+        let map = SlotMap::read(ServerAnswer::of(&answer), &node(1), |it| it).unwrap();
         let owner = |slot| map.owner(slot).map(|owner| owner.to_string());
         assert_eq!(owner(0).unwrap(), "10.0.0.7:7");
         assert_eq!(owner(99).unwrap(), "10.0.0.7:7");
@@ -116,7 +96,10 @@ mod tests {
     fn what_is_no_map_is_none() {
         let broken = range(0, 16_384, host("10.0.0.7"), 7);
         for answer in [Value::Nil, Value::Array(vec![]), Value::Array(vec![broken])] {
-            assert!(SlotMap::read(ServerAnswer::of(&answer), &node(1)).is_none(), "{answer:?}");
+            assert!(
+                SlotMap::read(ServerAnswer::of(&answer), &node(1), |it| it).is_none(),
+                "{answer:?}"
+            );
         }
     }
 
@@ -138,9 +121,9 @@ mod tests {
                     range(two[0].into(), (two[1] - 1).into(), host("10.0.0.1"), nth as i64 % 4 + 1)
                 })
                 .collect();
-            let mut map = SlotMap::read(ServerAnswer::of(&Value::Array(ranges)), &node(1)).unwrap_or_default();
+            let mut map = SlotMap::read(ServerAnswer::of(&Value::Array(ranges)), &node(1), |it| it).unwrap_or_default();
             for (slot, to) in moves {
-                map.moved(slot, Arc::new(node(to + 1)));
+                map.moved(slot, node(to + 1));
                 expected[usize::from(slot)] = Some(to + 1);
             }
             for slot in 0..SLOTS {

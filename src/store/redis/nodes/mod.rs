@@ -4,7 +4,6 @@
 //! the engine decides whether to attempt it again, under the same id.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +19,10 @@ use crate::store::channels::Heard;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::cluster::Cluster;
 use crate::store::redis::command::ServerCommand;
-use crate::store::redis::connection::{Connection, Connections};
+use crate::store::redis::connection::Connections;
 use crate::store::redis::endpoint::Address;
+use crate::store::redis::race::Joint;
 use crate::store::redis::reply::{self, unavailable};
-use crate::store::redis::topology::Connector;
 use crate::wire::keys::Keys;
 
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
@@ -36,7 +35,6 @@ pub(super) mod slot;
 
 use map::SlotMap;
 use redirect::Redirect;
-use refresh::Refresh;
 use slot::slot_of;
 
 /// The most redirections that a call follows. More than two in a row mean that the nodes disagree, and need
@@ -48,8 +46,6 @@ pub(crate) struct Nodes {
     settings: Cluster,
     credentials: Arc<Credentials>,
     state: Mutex<KnownNodes>,
-    /// The readings of the map, by runtime.
-    refreshes: Mutex<HashMap<RuntimeId, Refresh>>,
 }
 
 #[derive(Default)]
@@ -61,6 +57,8 @@ struct KnownNodes {
     suspects: HashSet<Address>,
     /// The time at which the map was last read.
     refreshed: Option<Instant>,
+    /// The last reading of the map, by runtime.
+    readings: HashMap<RuntimeId, Joint<Result<(), Error>>>,
 }
 
 /// A call on its way.
@@ -78,12 +76,7 @@ impl RoutedCall<'_> {
 
 impl Nodes {
     pub(super) fn new(settings: Cluster, credentials: Credentials) -> Self {
-        Nodes {
-            settings,
-            credentials: Arc::new(credentials),
-            state: Mutex::default(),
-            refreshes: Mutex::default(),
-        }
+        Nodes { settings, credentials: Arc::new(credentials), state: Mutex::default() }
     }
 
     /// The address of the first node named by the user.
@@ -118,10 +111,9 @@ impl Nodes {
                 Some(Redirect::Ask(_) | Redirect::Split) => {
                     return self.send_in_open_slot(&call, &target, value).await;
                 }
+                // The error names the node, which callers above do not know.
                 Some(Redirect::Down) => {
-                    // Add the node's name, which callers above do not know.
-                    let down = reply::accepted(value).map_err(|error| self.failed(&target, error));
-                    return Err(down.err().unwrap_or_else(|| unavailable("the cluster is down")));
+                    return reply::accepted(value).map_err(|error| self.failed(&target, error));
                 }
             }
         }
@@ -152,7 +144,7 @@ impl Nodes {
     }
 
     async fn send_to(&self, target: &Address, call: &RoutedCall<'_>) -> Result<Value, Error> {
-        let sent = self.connection(target).call(call.command, call.left()).await;
+        let sent = self.connections(target).call(call.command, call.left()).await;
         sent.map_err(|error| self.failed(target, error))
     }
 
@@ -165,29 +157,27 @@ impl Nodes {
         limit: Duration,
     ) -> Result<(), Error> {
         let node = self.target(Some(slot_of(channel.as_bytes())), limit).await?;
-        self.connection(&node).listen(channel, heard).await;
+        self.connections(&node).listen(channel, heard).await;
         self.suspect(&node);
         Ok(())
     }
 
-    /// The node to try first.
+    /// The node to try first: the one in the map, unless there is reason to doubt that.
     async fn target(
         self: &Arc<Self>,
         slot: Option<u16>,
         limit: Duration,
     ) -> Result<Address, Error> {
-        if let Some(target) = self.known_target(slot) {
+        let known = {
+            let state = lock(&self.state);
+            let is_sound = |node: &Address| !state.suspects.contains(node) || state.is_fresh();
+            state.target(slot).filter(is_sound)
+        };
+        if let Some(target) = known {
             return Ok(target);
         }
         self.refresh(limit).await?;
         lock(&self.state).target(slot).ok_or_else(|| unavailable("no node serves the slot"))
-    }
-
-    /// The target according to the map, if there is no reason to doubt it.
-    fn known_target(&self, slot: Option<u16>) -> Option<Address> {
-        let state = lock(&self.state);
-        let target = state.target(slot)?;
-        (!state.suspects.contains(&target) || state.is_fresh()).then_some(target)
     }
 
     /// Notes that a node has named another owner of the slot, and returns the owner's address.
@@ -197,7 +187,7 @@ impl Nodes {
         self.credentials.observers().event(&Event::SlotMoved { node, owner: owned_by });
         let mut state = lock(&self.state);
         if let Some(slot) = call.slot {
-            state.map.moved(slot, Arc::new(owner.clone()));
+            state.map.moved(slot, owner.clone());
         }
         // Other slots may have moved too, or all of them after a failover.
         state.suspects.insert(by.clone());
@@ -216,28 +206,22 @@ impl Nodes {
         lock(&self.state).suspects.insert(node.clone());
     }
 
-    /// The current runtime's connection to a node.
-    fn connection(&self, address: &Address) -> Arc<Connection> {
-        let mut state = lock(&self.state);
-        let connections = match state.by_address.get(address) {
-            Some(connections) => connections.clone(),
-            None => {
-                let endpoint = self.settings.endpoint(address.clone());
-                let connector = Connector::new(endpoint.into(), self.credentials.clone());
-                let connections = Arc::new(Connections::new(connector));
-                state.by_address.insert(address.clone(), connections.clone());
-                connections
-            }
+    /// The connections to a node.
+    fn connections(&self, address: &Address) -> Arc<Connections> {
+        let connect = || {
+            let endpoint = self.settings.endpoint(address.clone());
+            Arc::new(Connections::new(endpoint.into(), self.credentials.clone()))
         };
-        drop(state);
-        connections.of_current_runtime()
+        lock(&self.state).by_address.entry(address.clone()).or_insert_with(connect).clone()
     }
 
     /// Forgets the connections of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
-        // Dropped after the lock is released.
-        let _ended = lock(&self.refreshes).remove(&runtime);
-        let nodes: Vec<_> = lock(&self.state).by_address.values().cloned().collect();
+        let (_ended, nodes) = {
+            let mut state = lock(&self.state);
+            let nodes: Vec<_> = state.by_address.values().cloned().collect();
+            (state.readings.remove(&runtime), nodes)
+        };
         for node in nodes {
             node.runtime_ended(runtime);
         }
@@ -246,35 +230,29 @@ impl Nodes {
     /// The nodes to ask for the map, starting with those that are not suspected.
     fn candidates(&self) -> Vec<Address> {
         let state = lock(&self.state);
-        let seeds = self.settings.addresses();
-        let known: HashSet<Address> =
-            state.map.owners().map(|owner| (**owner).clone()).chain(seeds).collect();
-        let (mut last, mut first): (Vec<_>, Vec<_>) =
-            known.into_iter().partition(|node| state.suspects.contains(node));
-        first.shuffle(&mut rt::rng());
-        last.shuffle(&mut rt::rng());
-        first.append(&mut last);
-        first
+        let mut nodes: Vec<Address> = self.nodes_of(&state.map).into_iter().collect();
+        nodes.shuffle(&mut rt::rng());
+        nodes.sort_by_key(|node| state.suspects.contains(node));
+        nodes
+    }
+
+    /// The owners in this map, and the nodes that the user has named.
+    fn nodes_of(&self, map: &SlotMap) -> HashSet<Address> {
+        let owners = map.owners().map(|owner| (**owner).clone());
+        owners.chain(self.settings.addresses()).collect()
     }
 
     /// Takes over the map from a node's answer. Suspects that were added after the node was asked stay.
     fn refreshed(&self, map: SlotMap, suspects_before: &HashSet<Address>) {
-        let mut gone = Vec::new();
-        {
-            let mut state = lock(&self.state);
-            let known: HashSet<Address> = map
-                .owners()
-                .map(|owner| (**owner).clone())
-                .chain(self.settings.addresses())
-                .collect();
-            let lost: Vec<Address> =
-                state.by_address.keys().filter(|node| !known.contains(*node)).cloned().collect();
-            // Dropped after the lock is released.
-            gone.extend(lost.iter().filter_map(|node| state.by_address.remove(node)));
-            state.suspects.retain(|node| !suspects_before.contains(node));
-            state.map = map;
-            state.refreshed = Some(Instant::now());
-        }
+        let known = self.nodes_of(&map);
+        let mut state = lock(&self.state);
+        let gone: Vec<_> = state.by_address.extract_if(|node, _| !known.contains(node)).collect();
+        state.suspects.retain(|node| !suspects_before.contains(node));
+        state.map = map;
+        state.refreshed = Some(Instant::now());
+        drop(state);
+        // Only now, because a connection may run foreign code when it is dropped.
+        drop(gone);
     }
 }
 
@@ -294,11 +272,5 @@ impl KnownNodes {
     /// Whether the map has just been read: reading it again would bring nothing new.
     fn is_fresh(&self) -> bool {
         self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
-    }
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nodes").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -75,7 +75,7 @@ impl Nodes {
             look.cmd("EXISTS").arg(key);
         }
         look.cmd("HGET").arg(keys.first()).arg("type");
-        let found = self.connection(owner).send_all(&look, call.left()).await;
+        let found = self.connections(owner).send_all(&look, call.left()).await;
         // Whatever its outcome, it has changed nothing.
         let found = found
             .map_err(|error| self.failed(owner, error.with_execution(Execution::NotExecuted)))?;
@@ -117,7 +117,7 @@ impl Nodes {
         let node = self.credentials.reachable(node);
         let mut both = pipe();
         both.add_command(cmd("ASKING")).add_command(command.clone());
-        let sent = self.connection(&node).send_all(&both, call.left()).await;
+        let sent = self.connections(&node).send_all(&both, call.left()).await;
         let mut replies = sent.map_err(|error| self.failed(&node, error))?;
         match replies.pop() {
             // Meanwhile the node has become the owner, or the slot has gone elsewhere.

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use redis::{Cmd, cmd};
+use redis::cmd;
 
 use super::map::SlotMap;
 use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, lock};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::race::{HEDGE, first_success};
+use crate::store::redis::race::{HEDGE, first_success, joint};
 use crate::store::redis::reply::{self, ServerAnswer};
 
 /// The shortest time between two readings.
@@ -21,40 +19,28 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// A reading under way, which all calls of a runtime share.
-pub(super) type Refresh = Shared<BoxFuture<'static, Result<(), Error>>>;
-
 impl Nodes {
     /// Reads the map anew, together with all calls that want this; this call waits until `limit`.
     pub(super) async fn refresh(self: &Arc<Self>, limit: Duration) -> Result<(), Error> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
-        let refresh = {
-            let mut under_way = lock(&self.refreshes);
-            match under_way.get(&runtime) {
-                Some(refresh) if refresh.peek().is_none() => refresh.clone(),
+        let reading = {
+            let readings = &mut lock(&self.state).readings;
+            match readings.get(&runtime) {
+                Some(under_way) if under_way.peek().is_none() => under_way.clone(),
                 _ => {
-                    let refresh = self.clone().start_to_read_map();
-                    under_way.insert(runtime, refresh.clone());
-                    refresh
+                    let reading = joint(self.clone().read_map(), |why| Err(reply::no_stream(why)));
+                    readings.insert(runtime, reading.clone());
+                    reading
                 }
             }
         };
-        match tokio::time::timeout(limit, refresh).await {
+        match tokio::time::timeout(limit, reading).await {
             Ok(done) => done,
             Err(elapsed) => {
                 Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted).with_source(elapsed))
             }
         }
-    }
-
-    /// Starts a task, spawned by the first poll: otherwise a dropped caller would end the reading for all
-    /// others, and leave its state behind.
-    fn start_to_read_map(self: Arc<Self>) -> Refresh {
-        let task = async move { tokio::spawn(self.read_map()).await };
-        task.map(|ended| ended.unwrap_or_else(|_| Err(unavailable("the runtime is shutting down"))))
-            .boxed()
-            .shared()
     }
 
     async fn read_map(self: Arc<Self>) -> Result<(), Error> {
@@ -68,15 +54,11 @@ impl Nodes {
     }
 
     async fn ask(&self, node: Address) -> Result<SlotMap, Error> {
-        let sent = self.connection(&node).send(&cluster_slots(), LIMIT).await;
+        let sent = self.connections(&node).send(cmd("CLUSTER").arg("SLOTS"), LIMIT).await;
         let value = sent.and_then(reply::accepted);
         let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
-        let map = SlotMap::read(ServerAnswer::of(&value), &node);
-        let map = map.ok_or_else(|| unavailable("it has no slots"))?;
-        Ok(map.with_owners(|owner| self.credentials.reachable(owner)))
+        let reachable = |owner| self.credentials.reachable(owner);
+        let map = SlotMap::read(ServerAnswer::of(&value), &node, reachable);
+        map.ok_or_else(|| unavailable("it has no slots"))
     }
-}
-
-fn cluster_slots() -> Cmd {
-    cmd("CLUSTER").arg("SLOTS").take()
 }

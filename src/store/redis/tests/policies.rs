@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::policy::frame::{self, State};
 use crate::policy::tests::T0;
 use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy, packed};
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
     LaneCall, Outcome, OutcomeGroup, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall,
@@ -31,7 +31,7 @@ struct World {
     runtime: tokio::runtime::Runtime,
     server: Server,
     redis: Limited,
-    memory: MemoryStore,
+    memory: InProcessStore,
     keys: Keys,
     calls: u64,
 }
@@ -176,8 +176,8 @@ fn numbers_of(policy: &Policy, hash: &Hash) -> Hash {
 }
 
 /// A store whose keys do not end.
-fn in_process() -> MemoryStore {
-    MemoryStore::with_clock(Clock::manual(1_700_000_000_000).0)
+fn in_process() -> InProcessStore {
+    InProcessStore::with_clock(Clock::manual(1_700_000_000_000).0)
 }
 
 fn request(permits: u64) -> RequestGroup {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Limited, Server, store};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
     CallId, LaneCall, PermitId, RenewCall, RequestGroup, Returned, SemaphoreAcquireCall,
@@ -29,7 +29,7 @@ struct World {
     runtime: tokio::runtime::Runtime,
     server: Server,
     redis: Limited,
-    memory: MemoryStore,
+    memory: InProcessStore,
     keys: Keys,
 }
 
@@ -56,7 +56,7 @@ impl World {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
             server,
             redis,
-            memory: MemoryStore::with_clock(Clock::manual(T0).0),
+            memory: InProcessStore::with_clock(Clock::manual(T0).0),
             keys: Keys::of_semaphore("doors"),
         }
     }

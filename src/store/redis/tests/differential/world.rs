@@ -13,7 +13,7 @@ use crate::clock::Now;
 use crate::error::Error;
 use crate::inspection::StoredKey;
 use crate::rate::{Mode, Rate};
-use crate::store::memory::MemoryStore;
+use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DropUsageCall, Earlier,
@@ -47,7 +47,7 @@ pub(super) struct World<'a> {
     runtime: &'a tokio::runtime::Runtime,
     server: &'a Limited,
     pub(super) raw: &'a mut redis::Connection,
-    pub(super) memory: MemoryStore,
+    pub(super) memory: InProcessStore,
     pub(super) now: i64,
     pub(super) ids: u32,
     seen: BTreeMap<(usize, usize), Rate>,
@@ -68,7 +68,7 @@ impl<'a> World<'a> {
             runtime,
             server,
             raw,
-            memory: MemoryStore::new(),
+            memory: InProcessStore::new(),
             now: T0,
             ids: 0,
             seen: BTreeMap::new(),

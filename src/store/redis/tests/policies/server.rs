@@ -101,7 +101,7 @@ fn records_of_silent_lanes_are_removed() {
 fn a_key_is_prolonged_when_its_end_is_near() {
     let world = World::new();
     let (clock, time) = Clock::manual(T0 / 1000);
-    let memory = MemoryStore::with_clock(clock);
+    let memory = InProcessStore::with_clock(clock);
     let policy = Policy::bucket(1000, 1, Duration::from_millis(1)).unwrap();
     let mut number = 0;
     let mut call = || {
