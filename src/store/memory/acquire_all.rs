@@ -4,6 +4,7 @@
 //! `lua/acquire_all.lua` is its twin.
 
 use crate::error::Error;
+use crate::policy::Notes;
 use crate::rate::{MAX_EXACT, exact};
 use crate::store::memory::acquire::{Attempt, Changes, Opened};
 use crate::store::memory::attempt::find_own;
@@ -61,6 +62,7 @@ pub(crate) fn acquire_all(
         left: limit.before.filter(|_| !is_written).unwrap_or(*free),
         repaired: exact(limit.opened.deficit),
         mark: None,
+        notes: Notes::default(),
     });
     let now = overtaken.map_or(t, |date| date.min(MAX_EXACT as i64));
     let reply = AcquireReply::of_group(now, outcomes, states.collect());
