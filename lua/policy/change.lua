@@ -1,6 +1,7 @@
 -- Looks for the call, gives back what the lane has abandoned, and puts the call's parameters in force.
 local is_change = action == 'keep' or action == 'scale' or action == 'reset'
-local has_changed, gave, is_replay = false, false, false
+-- What came back of what was abandoned; nil if nothing was.
+local has_changed, is_replay, gave = false, false, nil
 if record then
   abandon, max_age = tonumber(abandon), tonumber(max_age)
   is_replay = last == number and not (max_age and now - at > max_age)
@@ -9,8 +10,7 @@ if record then
   elseif is_replay and action == 'give' then
     return {0, total}
   elseif not is_replay and total > 0 and (last == number or abandon and last >= abandon) then
-    give(given, given_f, total)
-    gave = true
+    gave = give(given, given_f, total)
     roll()
   end
 end

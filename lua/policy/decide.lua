@@ -88,13 +88,13 @@ end
 for i, it in ipairs(limits) do
   if not is_replay then
     local mark, fraction = it.mark()
-    states[i] = {it.available(), mark, fraction, now, 0}
+    states[i] = {it.available(), mark, fraction, now, 0, it.gave, it.notes}
     it.write(it.granted, it.is_short)
   elseif it.is_replay then
-    states[i] = {it.available(), it.given, it.given_f, it.at, 1 + it.total}
+    states[i] = {it.available(), it.given, it.given_f, it.at, 1 + it.total, 0, it.notes}
   else
     -- A limiter that has lost the record has nothing to give back.
-    states[i] = {it.available(), 0, 0, now, 0}
+    states[i] = {it.available(), 0, 0, now, 0, it.gave, it.notes}
   end
 end
 return reply

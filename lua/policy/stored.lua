@@ -1,7 +1,8 @@
 -- Reads the limiter.
-local read = call('HMGET', KEYS[1], 'c', 's', lane)
+local key = KEYS[1]
+local read = call('HMGET', key, 'c', 's', lane)
 local stored, record = read[1], read[3]
-local deadline, kept, lanes_key, is_foreign = 0, HORIZON, KEYS[1], false
+local deadline, kept, lanes_key, is_foreign = 0, HORIZON, key, false
 state = read[2]
 if is_stored == '1' and not stored then
   return {-9}

@@ -1,7 +1,7 @@
 -- The usual calls, before any function is made: equal requests, on the first attempt, under the parameters in force, that
 -- are all granted in a lane that has called before, or all refused by a limiter that has been used.
 if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or '') == '' and
-    (not record or last < number) and permits <= limit then
+    (not record or last < number and at <= now) and permits <= limit then
   local p, allowed, us = permits * count, 0, nil
   if start then
     allowed = min(longest * 1000, max_delay)
@@ -26,9 +26,9 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
       must_end = max(must_end, ceil(ends / 1000))
       deadline = is_told and 0 or must_end + MARGIN
     end
-    call('HSET', KEYS[1], 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
+    call('HSET', key, 's', pack(layout, deadline, kept, x, y, z) .. tail, lane, record)
     if must_expire then
-      call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
+      call('PEXPIRE', key, format('%d', must_end + MARGIN - now_ms))
     end
     return starts and record .. pack('<I7', starts) or record
   elseif was_used and permits > free then
@@ -37,7 +37,7 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
 --> wait
     end
     if us > longest * 1000 then
-      return {0, now, {{free, x, has_fraction and y or 0, now, 0}}, count, 1, max(1, us - allowed)}
+      return {0, now, {{free, x, has_fraction and y or 0, now, 0, 0, 0}}, count, 1, max(1, us - allowed)}
     end
   end
 end

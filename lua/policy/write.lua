@@ -34,11 +34,11 @@ local function write(granted, has_denied)
   else
     fields[#fields + 1] = 's'
     fields[#fields + 1] = is_used and pack(layout, deadline, kept, x, y, z) .. tail or pack('<I6I6', deadline, kept)
-    call('HSET', KEYS[1], unpack(fields))
+    call('HSET', key, unpack(fields))
     if must_expire then
-      call('PEXPIRE', KEYS[1], format('%d', must_end + MARGIN - now_ms))
+      call('PEXPIRE', key, format('%d', must_end + MARGIN - now_ms))
     elseif is_change then
-      call('PERSIST', KEYS[1])
+      call('PERSIST', key)
     end
   end
   if record or not has_record or call('HLEN', lanes_key) <= 32 then
@@ -63,6 +63,7 @@ end
 -- The limiter as one of those that are decided together.
 local it = {
   limit = limit, requests = requests, is_queue = start, write = write, wait = wait, take = take,
+  gave = gave or 0, notes = (has_changed and 1 or 0) + (at > now and 2 or 0),
   is_replay = is_replay, at = at, total = total, rest = total, given = given, given_f = has_fraction and given_f or 0,
   available = function()
     return free

@@ -125,6 +125,7 @@ impl Flight {
             if limit.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: limit.repaired });
             }
+            engine.observer.noted(limit.notes);
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();

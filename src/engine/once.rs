@@ -60,6 +60,7 @@ impl Engine {
         let rate = reply.rate;
         self.knowledge().learn(&call.groups, &reply, false);
         self.server_answered();
+        self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);
         let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(self.headroom(rate));
         let entry = Entry::new(id, reply.entry_date, permits);

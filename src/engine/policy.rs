@@ -187,6 +187,7 @@ pub(super) fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
     let left = reply.left.min(MAX_EXACT) as i64;
     AcquireReply {
         mark: Some((reply.mark, reply.now)),
+        notes: reply.notes,
         ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
     }
 }
@@ -257,7 +258,9 @@ impl Engine {
         let deadline = instant_after(BACKGROUND_DEADLINE);
         if let Some(policy) = &self.policy {
             let call = |lane| self.policy_call(policy, lane, Vec::new());
-            self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
+            let reply =
+                self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
+            self.observer.noted(reply.notes);
         } else if let Some(semaphore) = &self.semaphore {
             let call = |lane| semaphore.call_without_requests(self.core.told_ms(), lane);
             self.attempt_numbered(Operation::Release, deadline, false, number, call).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::RateLimiter;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
+use crate::observe::Count;
 use crate::policy::{ChangeRule, Policy};
 use crate::queue::MaxWait;
 use crate::store::PolicyChangeCall;
@@ -127,7 +128,9 @@ impl RateLimiter {
         // Leases end before the call is sent, and none begins while it is under way. It may be carried out even if
         // this future is dropped.
         let _reset = self.engine().begin_reset();
-        self.call(OPERATION, PolicyChangeCall { policy, at, rule, keep_alive_ms }).await
+        self.call(OPERATION, PolicyChangeCall { policy, at, rule, keep_alive_ms }).await?;
+        self.engine().observer.counted(Count::PolicyChanges, 1);
+        Ok(())
     }
 }
 

@@ -22,6 +22,15 @@ pub enum Count {
     LeaseReturned,
     /// Permits granted while the server was away that expired before they could be logged; only rises.
     ChargesExpired,
+    /// Calls of a limiter with a policy that an earlier attempt had decided, and got its answer; only rises.
+    Replays,
+    /// Permits of a policy that were granted to calls whose answer nobody got, and have come back; only rises.
+    AbandonedPermits,
+    /// Changes of a policy's parameters, by calls that bring other ones and by
+    /// [`set_policy`](crate::RateLimiter::set_policy); only rises.
+    PolicyChanges,
+    /// Calls that found the store's clock behind the time of their queue's last grant; only rises.
+    ClockReturns,
     /// Circuit breakers of the client that are open.
     OpenCircuits,
     /// Circuit breakers of the client that are probing the server.

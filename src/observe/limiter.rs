@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{AcquireObserver, Count, Event, ObservedCall, Observers, Span};
 use crate::error::Operation;
+use crate::policy::Notes;
 
 /// A limiter of one client, as an [`Observer`](super::Observer) sees it.
 #[derive(Clone)]
@@ -66,6 +67,14 @@ impl ObservedLimiter {
     /// Reports that a number of this limiter has risen.
     pub(crate) fn counted(&self, count: Count, rise: u64) {
         self.changed(count, i64::try_from(rise).unwrap_or(i64::MAX));
+    }
+
+    /// Reports what a call found of a limiter with a policy.
+    pub(crate) fn noted(&self, notes: Notes) {
+        self.counted(Count::Replays, notes.is_replay.into());
+        self.counted(Count::AbandonedPermits, notes.given_back);
+        self.counted(Count::PolicyChanges, notes.has_changed.into());
+        self.counted(Count::ClockReturns, notes.went_back.into());
     }
 
     fn changed(&self, count: Count, change: i64) {

@@ -106,11 +106,15 @@ impl MetricHandles {
             name::DEBT_PERMITS,
             name::EXCESS_PERMITS,
             name::LOST_PERMITS,
+            name::ABANDONED_PERMITS,
         ] {
             registrar.add(name, &[], 0);
         }
         for outcome in ["written", "not_written"] {
             registrar.add(name::CHARGED, &[("outcome", outcome)], 0);
+        }
+        for found in ["replay", "other_parameters", "clock_behind"] {
+            registrar.add(name::POLICY_CALLS, &[("found", found)], 0);
         }
         for outcome in ["answered", "failed", "abandoned"] {
             registrar.add(name::CALLS, &[("operation", "acquire"), ("outcome", outcome)], 0);
@@ -264,6 +268,10 @@ impl Observer for Meters {
             Count::Leased => rises(name::LEASED, &[]),
             Count::LeaseReturned => rises(name::LEASE_RETURNED, &[]),
             Count::ChargesExpired => rises(name::CHARGED, &[("outcome", "not_written")]),
+            Count::Replays => rises(name::POLICY_CALLS, &[("found", "replay")]),
+            Count::PolicyChanges => rises(name::POLICY_CALLS, &[("found", "other_parameters")]),
+            Count::ClockReturns => rises(name::POLICY_CALLS, &[("found", "clock_behind")]),
+            Count::AbandonedPermits => rises(name::ABANDONED_PERMITS, &[]),
             Count::OpenCircuits => {
                 self.open.increment(change as f64);
                 rises(name::CIRCUIT_TRANSITIONS, &[("to", "open")]);

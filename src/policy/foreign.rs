@@ -59,7 +59,7 @@ pub(crate) enum Naming {
 /// made. The rules are those of the other library with its defects corrected on this side, so that nobody is granted
 /// more than the other rules allow, and the other scripts never fail because of this crate. Each says which key the
 /// limiter's name stands for. All of them use the server's clock, write nothing for a denial, and count each call
-/// once: next to the others' key is a hash of this crate's own, `{key}:lanes`, which expires a minute after the last
+/// once: next to the others' key is a hash of this crate's own, `{key}:lanes`, which expires about a minute after the last
 /// call. In a cluster all keys of a limiter must be in one slot.
 impl Policy {
     /// redis_rate 8 to 10 (Go): GCRA, with bursts of up to `burst` permits, and `rate` permits every `period`. For

@@ -154,6 +154,19 @@ impl Record {
     }
 }
 
+/// What a call found besides its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// It was decided before: the answer is that of then.
+    pub(crate) is_replay: bool,
+    /// The permits that came back of what the lane had abandoned.
+    pub(crate) given_back: u64,
+    /// The call's parameters have replaced others.
+    pub(crate) has_changed: bool,
+    /// The clock was behind the time of the lane's last grant.
+    pub(crate) went_back: bool,
+}
+
 /// A limiter as a call finds it.
 pub(crate) struct Limiter {
     /// With the parameters in force.
@@ -165,7 +178,6 @@ pub(crate) struct Limiter {
     is_told: bool,
     /// Whether there was a state.
     was_used: bool,
-    has_changed: bool,
     /// The time at which the key ends, as far as it is known.
     deadline_ms: u64,
     /// How long it is kept if it is unused; 0 for ever.
@@ -175,6 +187,7 @@ pub(crate) struct Limiter {
     pub(crate) replay: Option<Record>,
     /// What the lane has abandoned was given back.
     gave: bool,
+    pub(crate) notes: Notes,
 }
 
 impl Limiter {
@@ -220,12 +233,12 @@ impl Limiter {
             now,
             is_told: at.is_some(),
             was_used,
-            has_changed: false,
             deadline_ms,
             kept_ms,
             lane: lane.cloned(),
             replay: None,
             gave: false,
+            notes: Notes::default(),
         };
         if let (Some(lane), Some(record)) = (lane, record) {
             limiter.find_call(lane, record)?;
@@ -239,16 +252,18 @@ impl Limiter {
 
     /// Looks for the call, and gives back what its lane has abandoned.
     fn find_call(&mut self, lane: &LaneCall, record: Record) -> Result<(), Error> {
+        self.notes.went_back = record.at > self.now;
         let is_same = record.number == lane.number;
         let age = (self.now - record.at).max(0) as u64;
         if record.number > lane.number {
             return Err(refusal::stale());
         } else if is_same && lane.max_age_us.is_none_or(|most| age <= most) {
+            self.notes.is_replay = true;
             self.replay = Some(record);
         } else if record.total > 0
             && (is_same || lane.abandon.is_some_and(|first| record.number >= first))
         {
-            self.give_back(record.mark, record.total);
+            self.notes.given_back = self.give_back(record.mark, record.total);
             self.gave = true;
         }
         Ok(())
@@ -257,7 +272,7 @@ impl Limiter {
     /// Puts other parameters in force.
     fn change(&mut self, wanted: &Policy, rule: ChangeRule) {
         let old = std::mem::replace(&mut self.policy, wanted.clone());
-        self.has_changed = true;
+        self.notes.has_changed = true;
         self.was_used &= rule != ChangeRule::Reset;
         let (Some(before), Some(after)) = (old.rules(), wanted.rules()) else { return };
         if self.was_used {
@@ -319,7 +334,7 @@ impl Limiter {
         let begins = !self.was_used && share.is_short;
         self.was_used |= granted > 0 || begins;
         let is_recorded = granted > 0 || self.gave || is_empty;
-        match is_recorded || begins || self.has_changed {
+        match is_recorded || begins || self.notes.has_changed {
             true => self.write(space, keys, is_recorded.then_some(granted), false),
             false => Ok(()),
         }
@@ -337,7 +352,7 @@ impl Limiter {
         }
         let credit = self.give_back(mark, permits);
         let is_recorded = credit > 0 || self.gave;
-        if is_recorded || self.has_changed {
+        if is_recorded || self.notes.has_changed {
             self.write(space, keys, is_recorded.then_some(credit), false)?;
         }
         Ok(credit)

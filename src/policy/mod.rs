@@ -26,7 +26,7 @@ pub(crate) mod tests;
 mod window;
 
 pub use calendar::{CalendarUnit, Weekday};
-pub(crate) use frame::Mark;
+pub(crate) use frame::{Mark, Notes};
 
 use bucket::Bucket;
 use calendar::{Calendar, Zone};

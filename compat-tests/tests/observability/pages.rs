@@ -135,6 +135,7 @@ async fn pages_name_what_is_exported() {
         assert_eq!(name.contains("_seconds"), *unit == "seconds", "{name}");
         let mut found: BTreeSet<_> = metric.labels.keys().cloned().collect();
         found.remove("le");
+        found.remove("policy");
         let of_a_limiter = found.remove("limiter");
         // One label's values may be in brackets behind it.
         let documented: BTreeSet<_> = labels

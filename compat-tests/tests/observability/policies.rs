@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::server::Server;
-use redisson_rate_limiter::{Client, LimiterOptions, Policy};
+use redisson_rate_limiter::{ChangeRule, Client, Clock, LimiterOptions, Policy, RateLimiter};
 
 use crate::scrape::{Scrape, install};
 
@@ -41,4 +42,57 @@ async fn acquires_permits_and_calls_of_a_policy_are_counted() {
     }
     let permits = "redisson_limiter_permits_total";
     assert_eq!(scrape.sum(permits, &[("policy", "anchored"), ("result", "granted")]), 2.0);
+}
+
+#[tokio::test]
+async fn what_calls_find_besides_is_counted() {
+    install();
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let (clock, hand) = Clock::manual(1_700_000_000_000);
+    let builder = Client::builder().deadline(Duration::from_millis(900)).clock(clock);
+    let client = builder.connect(&proxy.url()).await.unwrap();
+    let limiter = |limit| {
+        let window = Policy::fixed_window(limit, Duration::from_secs(3600)).unwrap();
+        let options = LimiterOptions::new().metrics_label("unusual");
+        client.limiter_of_with("plan", window, options).unwrap()
+    };
+    let (ten, twenty) = (limiter(10), limiter(20));
+    let granted = async |limiter: &RateLimiter, permits| {
+        assert!(limiter.try_acquire_now(permits).await.unwrap().is_granted());
+    };
+    granted(&ten, 1).await;
+    let counts = || {
+        let scrape = Scrape::take();
+        let found = |value| {
+            let labels = [("limiter", "unusual"), ("policy", "fixed"), ("found", value)];
+            scrape.sum("redisson_limiter_policy_calls_total", &labels)
+        };
+        let abandoned =
+            scrape.sum("redisson_limiter_abandoned_permits_total", &[("limiter", "unusual")]);
+        (found("replay"), found("other_parameters"), found("clock_behind"), abandoned)
+    };
+    assert_eq!(counts(), (0.0, 0.0, 0.0, 0.0));
+    let _trap = proxy.trap("EVALSHA", Fault::LoseReply);
+    granted(&ten, 1).await;
+    assert_eq!(counts(), (1.0, 0.0, 0.0, 0.0), "the second attempt is answered like the first");
+    granted(&twenty, 1).await;
+    assert_eq!(counts(), (1.0, 1.0, 0.0, 0.0), "another version of the service");
+    let stored = Policy::fixed_window(20, Duration::from_secs(3600)).unwrap();
+    twenty.set_policy(stored, ChangeRule::Keep, None).await.unwrap();
+    assert_eq!(counts(), (1.0, 2.0, 0.0, 0.0));
+    hand.set(1_699_999_999_000);
+    granted(&twenty, 1).await;
+    assert_eq!(counts(), (1.0, 2.0, 1.0, 0.0), "the clock has gone back");
+
+    let mut trap = proxy.trap("EVALSHA", Fault::Silence);
+    let call = tokio::time::timeout(Duration::from_millis(100), twenty.try_acquire_now(7));
+    assert!(call.await.is_err());
+    trap.sprung().await;
+    while counts().3 < 7.0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(twenty.available_permits().await.unwrap(), 16);
+    client.close().await;
+    assert_eq!(counts().3, 7.0);
 }

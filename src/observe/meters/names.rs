@@ -43,6 +43,10 @@ metrics! {
         "Permits beyond the rate that repairs have taken away.";
     LOST_PERMITS, "lost_permits_total", describe_counter in Count:
         "Permits of semaphores that were held here when their lease ended, or the semaphore was gone.";
+    POLICY_CALLS, "policy_calls_total", describe_counter in Count:
+        "Calls of limiters with a policy that found something unusual.";
+    ABANDONED_PERMITS, "abandoned_permits_total", describe_counter in Count:
+        "Permits of policies that were granted to calls whose answer nobody got, and came back.";
     CIRCUITS, "circuits", describe_gauge in Count: "Circuit breakers that are not closed, by state.";
     CIRCUIT_TRANSITIONS, "circuit_transitions_total", describe_counter in Count:
         "Changes of circuit breakers, by the new state.";

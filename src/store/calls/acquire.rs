@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::options::Fraction;
-use crate::policy::Mark;
+use crate::policy::{Mark, Notes};
 use crate::store::memory::acquire::acquire;
 use crate::wire::entry::EntryId;
 
@@ -184,6 +184,7 @@ pub(crate) struct AcquireReply {
     pub(crate) limits: Vec<LimitReply>,
     /// What a limiter with a policy says of the call's grant, to refund it, and the time of the decision, epoch µs.
     pub(crate) mark: Option<(Mark, i64)>,
+    pub(crate) notes: Notes,
 }
 
 impl AcquireReply {
@@ -200,6 +201,7 @@ impl AcquireReply {
             granted_before: None,
             limits: Vec::new(),
             mark: None,
+            notes: Notes::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::acquire::{entry_of, read_outcome};
 use super::*;
-use crate::policy::Mark;
+use crate::policy::{Mark, Notes};
 use crate::rate::exact;
 use crate::store::memory::acquire_all::acquire_all;
 
@@ -30,6 +30,8 @@ pub(crate) struct LimitReply {
     pub(crate) repaired: i64,
     /// What a limiter with a policy says of the call's grant, to refund it.
     pub(crate) mark: Option<Mark>,
+    /// What a limiter with a policy says besides.
+    pub(crate) notes: Notes,
 }
 
 impl StoreCall for AcquireAllCall {
@@ -76,7 +78,13 @@ impl StoreCall for AcquireAllCall {
         let limits = (0..limits.len()).map(|at| {
             let limit = limits.list(at)?;
             let (left, repaired) = (limit.integer(1)?, exact(limit.integer(5)?));
-            Some(LimitReply { rate: limit.rate()?, left, repaired, mark: None })
+            Some(LimitReply {
+                rate: limit.rate()?,
+                left,
+                repaired,
+                mark: None,
+                notes: Notes::default(),
+            })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
         let is_whole =
@@ -91,7 +99,7 @@ impl AcquireAllCall {
     fn read_short(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let limits = self.0.iter().enumerate().map(|(at, (_, call))| {
             let (rate, left) = (call.seen?, answer.integer(at + 1)?);
-            Some(LimitReply { rate, left, repaired: 0, mark: None })
+            Some(LimitReply { rate, left, repaired: 0, mark: None, notes: Notes::default() })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
         let outcomes = vec![OutcomeGroup {

@@ -13,7 +13,7 @@ use crate::policy::decide::decide_alone;
 use crate::policy::frame::{Limiter, Record};
 use crate::policy::packed;
 use crate::policy::rgcra::Rgcra;
-use crate::policy::{ChangeRule, Kind, Mark, Policy};
+use crate::policy::{ChangeRule, Kind, Mark, Notes, Policy};
 use crate::wire::entry::EntryId;
 
 script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
@@ -64,6 +64,7 @@ pub(crate) struct PolicyReply {
     pub(crate) left: u64,
     /// What the call's grant is given back by.
     pub(crate) mark: Mark,
+    pub(crate) notes: Notes,
     /// The outcomes in the order of the requests; their counts add up to the number of requests.
     pub(crate) outcomes: Vec<OutcomeGroup>,
 }
@@ -182,6 +183,7 @@ pub(super) struct LimitAfter {
     pub(super) mark: Mark,
     pub(super) at: i64,
     pub(super) granted_before: Option<u64>,
+    pub(super) notes: Notes,
 }
 
 impl LimitAfter {
@@ -192,6 +194,7 @@ impl LimitAfter {
             mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
             at: replay.map_or(limiter.now, |record| record.at),
             granted_before: replay.map(|record| record.total),
+            notes: limiter.notes,
         }
     }
 }
@@ -208,6 +211,12 @@ pub(super) fn read_decision(
             mark: (limit.integer(1)?, limit.unsigned(2)?),
             at: limit.integer(3)?,
             granted_before: limit.unsigned(4)?.checked_sub(1),
+            notes: Notes {
+                is_replay: limit.unsigned(4)? > 0,
+                given_back: limit.unsigned(5)?,
+                has_changed: limit.unsigned(6)? & 1 > 0,
+                went_back: limit.unsigned(6)? & 2 > 0,
+            },
         })
     });
     let (mut outcomes, mut place) = (Vec::new(), 3);
@@ -241,8 +250,8 @@ impl PolicyReply {
                 group.outcome = Outcome::Refused(wait);
             }
         }
-        let LimitAfter { left, mark, at, granted_before } = limit;
-        PolicyReply { at, now, granted_before, left, mark, outcomes }
+        let LimitAfter { left, mark, at, granted_before, notes } = limit;
+        PolicyReply { at, now, granted_before, left, mark, notes, outcomes }
     }
 
     /// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
@@ -257,7 +266,8 @@ impl PolicyReply {
             None => Outcome::Granted,
         };
         let outcomes = vec![OutcomeGroup { count, outcome }];
-        Some(PolicyReply { at, now: at, granted_before: None, left, mark, outcomes })
+        let notes = Notes::default();
+        Some(PolicyReply { at, now: at, granted_before: None, left, mark, notes, outcomes })
     }
 }
 

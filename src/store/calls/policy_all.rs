@@ -87,6 +87,7 @@ impl PolicyAllCall {
             left: limit.left.min(MAX_EXACT) as i64,
             repaired: 0,
             mark: Some(limit.mark),
+            notes: limit.notes,
         });
         AcquireReply::of_group(now / 1000, outcomes, limits.collect())
     }
