@@ -215,16 +215,9 @@ impl Core {
         };
         let store = self.store.clone();
         let attempts = async move {
-            let attempts = UntilDeadline {
-                deadline: instant_after(deadline),
-                limit,
-                is_idempotent,
-                fails_fast: || true,
-                is_unknown: false,
-                observer,
-                call: move |limit| call(&store, limit),
-            };
-            attempts.answer().await.0
+            let deadline = instant_after(deadline);
+            let attempts = UntilDeadline { deadline, limit, is_idempotent, observer };
+            attempts.answer(|| true, move |limit| call(&store, limit)).await.0
         };
         self.in_runtime(attempts).await
     }

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
-use super::tasks::Tasks;
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
 use crate::policy::{Mark, Policy};
@@ -172,9 +171,8 @@ impl Flight {
             let Ok(runtime) = engine.core.own_runtime() else { return };
             let number = self.lane.lock().calls.as_mut().map(Calls::begin);
             let Some(number) = number else { return };
-            let (engine, busy) = (engine.clone(), Tasks::begin_in(&engine.core, runtime.id));
-            runtime.spawn(async move {
-                let _busy = busy;
+            let (core, engine) = (&self.engine.core, engine.clone());
+            runtime.spawn_counted(core, async move {
                 let _may_come_back = engine.permits_may_come_back();
                 let _ = engine.give_back_abandoned(number).await;
             });

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
-use super::retry::{UntilDeadline, within};
+use super::retry::within;
 use super::{Engine, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::policy::Mark;
@@ -221,27 +221,18 @@ impl Engine {
         }
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
-        let attempts = UntilDeadline {
-            deadline,
-            limit: self.core.attempt,
-            is_idempotent: true,
-            fails_fast: || fails_fast || self.is_closed(),
-            is_unknown: unsure > 0,
-            observer: self.observer.call(Operation::Refund),
-            call: |limit| self.core.store.run(&self.keys, call, limit),
-        };
         let may_come_back = self.permits_may_come_back();
-        let (answer, was_lost) = attempts.answer().await;
+        let answer = self.call_until(Operation::Refund, deadline, fails_fast, |_| call).await;
         let mut state = lock(&entry.refunds);
         match answer {
-            Ok(reply) => {
+            Ok((reply, is_repeat)) => {
                 state.unsure = state.unsure.saturating_sub(unsure + requested);
                 state.left = Some(reply.left);
                 // An earlier call whose answer was lost may already have made this refund. If the entry has
                 // fewer permits left than that would leave, it has expired, was reset, or lost permits to a
                 // release, and those must not be counted twice.
                 let may_be_done = reply.left >= entry.granted.saturating_sub(returned);
-                let freed = if was_lost && may_be_done {
+                let freed = if (is_repeat || unsure > 0) && may_be_done {
                     reply.credited.max(known.saturating_sub(reply.left))
                 } else {
                     reply.credited

@@ -32,43 +32,43 @@ pub(crate) fn is_certain(error: &Error) -> bool {
         && !error.is_passing()
 }
 
-/// A call that is attempted until it is answered or a deadline passes.
-pub(crate) struct UntilDeadline<F, G> {
+/// How a call outside of the queue is attempted until it is answered or a deadline passes.
+pub(crate) struct UntilDeadline {
     pub(crate) deadline: Instant,
     /// How long one attempt may take.
     pub(crate) limit: Duration,
     /// Whether executing the call twice has the same effect as once. If not, it is attempted again only if
     /// it has certainly not been executed.
     pub(crate) is_idempotent: bool,
-    /// Whether attempts end as soon as the server is definitely out of reach or refuses them. If not, only
-    /// an answer ends them, because permissions or a certificate may be fixed in the meantime.
-    pub(crate) fails_fast: G,
-    /// Whether some attempt may have been executed without an answer.
-    pub(crate) is_unknown: bool,
     pub(crate) observer: ObservedCall,
-    pub(crate) call: F,
 }
 
-impl<F, G: Fn() -> bool> UntilDeadline<F, G> {
+impl UntilDeadline {
     /// Makes the attempts. Also returns whether one of them may have been executed without an answer.
-    pub(crate) async fn answer<T, Answer>(mut self) -> (Result<T, Error>, bool)
+    ///
+    /// `fails_fast`: whether attempts end as soon as the server is definitely out of reach or refuses them. If not,
+    /// only an answer ends them, because permissions or a certificate may be fixed in the meantime.
+    pub(crate) async fn answer<T, Answer>(
+        mut self,
+        fails_fast: impl Fn() -> bool,
+        call: impl Fn(Duration) -> Answer,
+    ) -> (Result<T, Error>, bool)
     where
-        F: FnMut(Duration) -> Answer,
         Answer: Future<Output = Result<T, Error>>,
     {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut is_unknown) = (FIRST_PAUSE, false);
         let answer = loop {
             let left = self.deadline.saturating_duration_since(rt::now());
-            let answer = (self.call)(self.limit.min(left));
+            let answer = call(self.limit.min(left));
             let error = match within(self.deadline, answer).await {
                 Ok(answer) => break Ok(answer),
                 Err(error) => error,
             };
-            let (fails_fast, execution) = ((self.fails_fast)(), error.execution());
+            let (fails_fast, execution) = (fails_fast(), error.execution());
             let gives_up = fails_fast && is_certain(&error) && pause > FIRST_PAUSE;
             // Once an attempt may have been executed, no later attempt can undo that.
-            self.is_unknown |= execution == Execution::Unknown;
-            let error = match self.is_unknown && execution == Execution::NotExecuted {
+            is_unknown |= execution == Execution::Unknown;
+            let error = match is_unknown && execution == Execution::NotExecuted {
                 true => error.with_execution(Execution::Unknown),
                 false => error,
             };
@@ -84,7 +84,7 @@ impl<F, G: Fn() -> bool> UntilDeadline<F, G> {
             pause = longer(pause);
         };
         self.observer.ended(&answer);
-        (answer, self.is_unknown)
+        (answer, is_unknown)
     }
 }
 
@@ -111,12 +111,10 @@ impl Engine {
             deadline,
             limit: self.core.attempt,
             is_idempotent: true,
-            fails_fast: || fails_fast || self.is_closed(),
-            is_unknown: false,
             observer: self.observer.call(operation),
-            call: |limit| self.attempt(call(self.core.told_ms()), limit),
         };
-        let (answer, is_unknown) = attempts.answer().await;
+        let call = |limit| self.attempt(call(self.core.told_ms()), limit);
+        let (answer, is_unknown) = attempts.answer(|| fails_fast || self.is_closed(), call).await;
         answer.map(|answer| (answer, is_unknown))
     }
 }
