@@ -579,7 +579,8 @@ impl Semaphore {
     }
 
     /// Lets the lease of a permit end after this time from now, earlier or later than before; `None`: never. Returns
-    /// whether the permit was still out. Redisson's `updateLeaseTime`. Permits that are held are renewed all the same.
+    /// whether the permit was still out. Redisson's `updateLeaseTime`. A lease made shorter than a third of the
+    /// handle's ends even if its permit is held; after any other change, a permit that is held is renewed as before.
     ///
     /// # Errors
     ///
