@@ -63,7 +63,6 @@ enum Demand {
     Arrivals(f64),
 }
 
-#[expect(clippy::large_enum_variant, reason = "there are few at a time")]
 enum Event {
     /// A new request of this client.
     Arrive(usize),
