@@ -1,6 +1,5 @@
 //! Several limiters as one: a request takes from all of them, or from none.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,7 +112,7 @@ impl Costs {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct LimitGroup {
     /// The group's own queue.
     limiter: RateLimiter,
@@ -440,15 +439,6 @@ fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
     let is_one_slot =
         one.limiters().core.store.check_same_slot(&one.engine().keys, &other.engine().keys);
     is_one_slot.map_err(|error| error.of(Operation::Limiter, None))
-}
-
-impl fmt::Debug for LimitGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimitGroup")
-            .field("limiters", &self.members)
-            .field("in_turn", &self.in_turn)
-            .finish()
-    }
 }
 
 #[cfg(all(test, not(shuttle)))]

@@ -107,6 +107,7 @@ impl SemaphoreOptions {
     }
 
     /// With a keep-alive, unless it has one or its permits may stay out for ever.
+    #[cfg(feature = "_web")]
     pub(crate) fn kept_alive(self) -> Self {
         let default = match self.lease {
             Lease::Renewed(lease) | Lease::Fixed(lease) => {

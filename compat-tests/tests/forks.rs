@@ -81,3 +81,21 @@ async fn calls_that_need_the_clients_thread_fail_in_a_child_and_say_why() {
         }
     }
 }
+
+/// Children have copies of what their parent holds, which are nobody's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_is_given_back_by_the_process_that_took_it() {
+    let server = Server::start().await;
+    let client = Client::connect(server.url()).await.unwrap();
+    client.concurrency("leased").unwrap().set_permits(3).await.unwrap();
+    client.semaphore("plain").unwrap().set_permits(3).await.unwrap();
+    let mut program = Command::new("timeout");
+    program.args(["--signal=KILL", "30", env!("CARGO_BIN_EXE_forks"), "held", &server.url()]);
+    let output = spawn_blocking(move || program.output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "it hangs, or a child failed: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for kind in ["leased", "plain"] {
+        let free: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(kind)).collect();
+        assert_eq!(free, [" 2", " 2", " 2", " 2", " 3"], "{text}");
+    }
+}

@@ -401,8 +401,8 @@ async fn a_refund_comes_back_in_every_format() {
 /// A rolling deploy that changes a limit: what one fleet was granted counts for the other, granted or denied.
 #[tokio::test]
 async fn fleets_with_other_parameters_hand_nothing_out_twice() {
-    type OfLimit = fn(u64) -> Result<Policy, Error>;
-    let pairs: [(&str, OfLimit); 7] = [
+    type Limited = fn(u64) -> Result<Policy, Error>;
+    let pairs: [(&str, Limited); 7] = [
         ("bucket", |limit| Policy::bucket(limit, 1, HOUR)),
         ("interval", |limit| Policy::interval_bucket(limit, 1, HOUR)),
         ("fixed", |limit| Policy::fixed_window(limit, DECADE)),

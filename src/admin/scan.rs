@@ -14,8 +14,8 @@ use crate::wire::keys::KeyParts;
 
 impl Client {
     /// Walks over all keys of the servers with `SCAN` (all masters of a cluster) to find limiters by the
-    /// names of their values and logs, or of the key of a [`Policy`]. Each step looks at about `count` keys, which takes a server about a
-    /// microsecond each; pause between steps to keep the load low. Nothing is sent yet.
+    /// names of their values and logs, or of the key of a [`Policy`]. Each step looks at about `count` keys, which takes
+    /// a server about a microsecond each; pause between steps to keep the load low. Nothing is sent yet.
     ///
     /// Only its name says that a key belongs to a limiter: another program may have a key `{cart:5}:value`.
     ///

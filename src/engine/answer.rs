@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::observe::{Span, current_span};
 use crate::queue::{MemberCosts, Request};
 use crate::rate::Rate;
+use crate::rt;
 use crate::store::Wait;
 
 /// The sending half of one request's outcome: it is written here once, and the caller reads it at the other
@@ -130,6 +131,23 @@ impl fmt::Debug for Decided {
 pub(super) fn tell(told: impl Iterator<Item = (Caller, Verdict)>) -> usize {
     // An outcome that nobody receives is dropped here.
     told.map(|(caller, verdict)| drop(caller.verdict.send(verdict))).count()
+}
+
+/// The number of callers that are told before they may run. If thousands are woken at once, a worker's queue overflows,
+/// and what was written for a caller has left the processor's cache when it runs.
+const TOLD_AT_ONCE: usize = 64;
+
+/// Tells callers their outcomes, and lets other tasks run now and then. Returns the number of those told since. If this is
+/// dropped, the others start over, and what they were granted is given back.
+pub(super) async fn tell_by_turns(told: Vec<(Caller, Verdict)>) -> usize {
+    let mut told = told.into_iter();
+    loop {
+        let count = tell(told.by_ref().take(TOLD_AT_ONCE));
+        if told.len() == 0 {
+            return count;
+        }
+        rt::yield_now().await;
+    }
 }
 
 /// Tells all callers the same failure.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::tell_by_turns;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
@@ -127,7 +128,7 @@ impl Flight {
         }
     }
 
-    /// Makes the call and tells its callers. Returns how many were told.
+    /// Makes the call and tells its callers. Returns how many were told since other tasks last ran.
     pub(super) async fn fly(&mut self) -> usize {
         // Start observing only here: in `new` the lane is locked, and a subscriber may call the client.
         let engine = &self.engine;
@@ -136,7 +137,7 @@ impl Flight {
         let answer = self.answer().await;
         self.has_ended = true;
         match answer {
-            Ok(answered) => self.decided(answered),
+            Ok(answered) => tell_by_turns(self.decided(answered)).await,
             Err(error) => {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
                 let is_known =

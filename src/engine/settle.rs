@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, Caller, Decided, Granted, tell, tell_failed};
+use super::answer::{Answer, Caller, Decided, Granted, Verdict, tell_failed};
 use super::flight::{Answered, Flight};
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
@@ -15,8 +15,8 @@ use crate::rt;
 use crate::store::{Outcome, OutcomeGroup};
 
 impl Flight {
-    /// Handles a store's decision: tells the callers and returns how many there were.
-    pub(super) fn decided(&mut self, mut answered: Answered) -> usize {
+    /// Handles a store's decision. Returns what the callers are to be told.
+    pub(super) fn decided(&mut self, mut answered: Answered) -> Vec<(Caller, Verdict)> {
         let engine = &self.engine;
         let now = engine.core.now();
         let mut state = self.lane.lock();
@@ -114,10 +114,11 @@ impl Flight {
         };
         let callers = settled.decided.into_iter();
         // What is granted to a caller that has gone is dropped here, and thereby given back.
-        tell(callers.filter_map(|(caller, request, outcome)| {
+        let told = callers.filter_map(|(caller, request, outcome)| {
             let answer = answer(request, outcome);
             Some((caller?, answer))
-        }))
+        });
+        told.collect()
     }
 
     /// Handles the call's final failure: tells the callers and returns how many there were.

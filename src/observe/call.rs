@@ -86,7 +86,8 @@ pub enum CallEvent<'a> {
 }
 
 impl ObservedCall {
-    /// The call carries so many acquires, of so many permits together; `span` is the span of its only caller. Without it, the parent is the current span.
+    /// The call carries so many acquires, of so many permits together. `span` is the span of its only caller; without
+    /// it, the parent is the current span.
     pub(super) fn begin(
         observers: &Observers,
         limiter: Option<&Arc<ObservedLimiter>>,

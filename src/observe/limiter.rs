@@ -9,6 +9,7 @@ use crate::error::Operation;
 use crate::policy::Notes;
 
 /// A limiter of one client, as an [`Observer`](super::Observer) sees it.
+#[derive(Clone)]
 pub struct ObservedLimiter {
     name: Arc<str>,
     label: Option<Arc<str>>,
@@ -20,22 +21,6 @@ pub struct ObservedLimiter {
 }
 
 impl ObservedLimiter {
-    fn new(
-        name: &Arc<str>,
-        label: Option<Arc<str>>,
-        policy: Option<&'static str>,
-        observers: &Observers,
-    ) -> Arc<Self> {
-        Arc::new(ObservedLimiter {
-            name: name.clone(),
-            label,
-            policy,
-            observers: observers.clone(),
-            #[cfg(feature = "metrics")]
-            meters: OnceLock::new(),
-        })
-    }
-
     /// The limiter's name, without the client's prefix.
     pub fn name(&self) -> &str {
         &self.name
@@ -64,7 +49,7 @@ impl ObservedLimiter {
         ObservedCall::begin(&self.observers, Some(self), operation, (0, 0), Span::none())
     }
 
-    /// Starts to observe a call that carries so many acquires, of so many permits; `span` is the span of its only caller.
+    /// Starts to observe a call that carries so many acquires, of so many permits; `span` is that of its only caller.
     pub(crate) fn acquire_call(
         self: &Arc<Self>,
         size: (u64, u64),
@@ -131,16 +116,24 @@ impl LimiterObserver {
         policy: Option<&'static str>,
         observers: &Observers,
     ) -> Self {
-        LimiterObserver {
-            without_label: ObservedLimiter::new(name, None, policy, observers),
-            chosen: OnceLock::new(),
-            by_default: OnceLock::new(),
-        }
+        let without_label = Arc::new(ObservedLimiter {
+            name: name.clone(),
+            label: None,
+            policy,
+            observers: observers.clone(),
+            #[cfg(feature = "metrics")]
+            meters: OnceLock::new(),
+        });
+        LimiterObserver { without_label, chosen: OnceLock::new(), by_default: OnceLock::new() }
     }
 
     fn labelled(&self, label: Arc<str>) -> Arc<ObservedLimiter> {
-        let ObservedLimiter { name, policy, observers, .. } = &*self.without_label;
-        ObservedLimiter::new(name, Some(label), *policy, observers)
+        Arc::new(ObservedLimiter {
+            label: Some(label),
+            #[cfg(feature = "metrics")]
+            meters: OnceLock::new(),
+            ..ObservedLimiter::clone(&self.without_label)
+        })
     }
 
     /// The chosen label.

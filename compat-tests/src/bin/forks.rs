@@ -5,10 +5,13 @@
 //! ```
 //!
 //! Its children and then it itself each ask for [`CALLS`] permits of the limiter "api", one at a time, all
-//! children at once, and print a line: the client's id, and what the calls were answered.
+//! children at once, and print a line: the client's id, and what the calls were answered. With the kind `held` they drop
+//! a permit of a semaphore instead.
 
 use std::process::{ExitCode, exit};
-use std::time::Instant;
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid};
 use futures::executor::block_on;
@@ -60,13 +63,36 @@ fn main() -> ExitCode {
                 block_on(client.close());
             });
         }
+        // A permit of a semaphore is held before: each process drops its copy, and prints what is free then.
+        "held" => {
+            let client = Client::builder().connect_lazy(url.as_str()).expect("a client");
+            for semaphore in [client.semaphore("plain"), client.concurrency("leased")] {
+                let semaphore = semaphore.expect("a name");
+                // In a runtime: the client's own thread, which no child has, is not there yet.
+                let permit = in_new_runtime(|| semaphore.acquire(1)).expect("a permit");
+                let permit = Mutex::new(Some(permit));
+                fork_and(|| {
+                    drop(permit.lock().expect("no panic").take());
+                    sleep(Duration::from_millis(200));
+                    let free = in_new_runtime(|| async {
+                        let other = connect(url).await;
+                        let other = match semaphore.name() {
+                            "plain" => other.semaphore("plain"),
+                            name => other.concurrency(name),
+                        };
+                        other.expect("a name").available_permits().await.expect("an answer")
+                    });
+                    println!("{} {free}", semaphore.name());
+                });
+            }
+        }
         _ => return usage(),
     }
     ExitCode::SUCCESS
 }
 
 fn usage() -> ExitCode {
-    eprintln!("forks new|kept|blocking|outside URL");
+    eprintln!("forks new|kept|blocking|outside|held URL");
     ExitCode::from(2)
 }
 

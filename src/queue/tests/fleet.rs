@@ -63,6 +63,7 @@ enum Demand {
     Arrivals(f64),
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are few at a time")]
 enum Event {
     /// A new request of this client.
     Arrive(usize),

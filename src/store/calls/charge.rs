@@ -3,7 +3,7 @@
 //! `lua/charge.lua` is its twin.
 
 use super::*;
-use crate::store::memory::config::{ReadLimiter, read_all};
+use crate::store::memory::config::read_all;
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{EntryId, pack};
 
@@ -36,9 +36,9 @@ impl StoreCall for ChargeCall {
     type Reply = ChargeReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<ChargeReply, Error> {
-        let ReadLimiter { limiter, before, t, live } = read_all(space, keys, self.now)?;
-        let counts = self.date > limiter.cutoff(t);
-        let new = settle(&limiter, self.seen, before, &live)?;
+        let (before, live) = read_all(space, keys, self.now)?;
+        let (limiter, counts) = (live.limiter, self.date > live.cutoff());
+        let new = settle(self.seen, before, &live)?;
         let is_there = live.log.of_id(self.id).iter().any(|part| part.score == self.date);
         let permits = if counts && !is_there { self.permits as u32 } else { 0 };
         let new = Value { v: new.v - i64::from(permits), ..new };

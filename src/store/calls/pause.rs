@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::store::limits::{FAR_TTL_MS, MAX_PAUSE_PARTS};
-use crate::store::memory::config::{ReadLimiter, read_all};
+use crate::store::memory::config::read_all;
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{MAX_ENTRY_PERMITS, PAUSE, pack};
 
@@ -28,10 +28,10 @@ impl StoreCall for PauseCall {
     type Reply = ();
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
-        let ReadLimiter { limiter, before, t: now, live } = read_all(space, keys, self.now)?;
-        let settled = settle(&limiter, self.seen, before, &live)?;
+        let (before, live) = read_all(space, keys, self.now)?;
+        let (limiter, now, cutoff) = (live.limiter, live.t, live.cutoff());
+        let settled = settle(self.seen, before, &live)?;
         let (mut parts, mut ends) = (0, now + self.ms as i64);
-        let cutoff = limiter.cutoff(now);
         while let Some(score) = live.log.score(&part(parts)).filter(|score| *score > cutoff) {
             (parts, ends) = (parts + 1, ends.max(score + limiter.interval));
         }

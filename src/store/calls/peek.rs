@@ -4,10 +4,9 @@
 
 use super::*;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{ReadLimiter, read_all};
+use crate::store::memory::config::read_all;
 use crate::store::memory::heal::{audit_limit, heal};
 use crate::store::memory::settle::settle;
-use crate::store::memory::wait::WaitScan;
 
 script!(PEEK, AtEither, of a limiter: "peek");
 
@@ -33,21 +32,20 @@ impl StoreCall for PeekCall {
     type Reply = PeekReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PeekReply, Error> {
-        let ReadLimiter { limiter, before, t, mut live } = read_all(space, keys, self.now)?;
+        let (before, mut live) = read_all(space, keys, self.now)?;
         live.look_at_oldest()?;
-        let mut value = settle(&limiter, self.seen, before, &live)?;
+        let mut value = settle(self.seen, before, &live)?;
         let permits = self.permits.min(MAX_EXACT) as i64;
         let refuses = permits > value.v.max(0);
-        let healed = heal(&limiter, &mut value, &mut live, refuses, audit_limit(self.seen, 0))?;
+        heal(&mut value, &mut live, refuses, audit_limit(self.seen, 0))?;
 
         let wait = if permits <= value.v.max(0) {
             Wait::of_ms(0, false)
         } else {
-            let scan = WaitScan { live: &live, t, limiter, debt: healed.debt };
-            scan.wait_for(permits - value.v, (t, 0))?
+            live.wait_for(permits - value.v, (live.t, 0))?
         };
-        let available = value.v.clamp(0, limiter.rate) as u64;
-        Ok(PeekReply { rate: limiter.to_rate(), available, wait })
+        let available = value.v.clamp(0, live.limiter.rate) as u64;
+        Ok(PeekReply { rate: live.limiter.to_rate(), available, wait })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {

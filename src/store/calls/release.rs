@@ -3,7 +3,7 @@
 //! `lua/release.lua` is its twin.
 
 use super::*;
-use crate::store::memory::config::{ReadLimiter, read_all};
+use crate::store::memory::config::read_all;
 use crate::store::memory::settle::{Value, settle};
 use crate::store::memory::trim::trim;
 
@@ -30,9 +30,9 @@ impl StoreCall for ReleaseCall {
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<ReleaseReply, Error> {
         // Everything that has expired is dropped: the oldest permits taken must be live ones.
-        let ReadLimiter { limiter, before, mut live, .. } = read_all(space, keys, self.now)?;
-        let new = settle(&limiter, self.seen, before, &live)?;
-        let is_short = live.is_short();
+        let (before, mut live) = read_all(space, keys, self.now)?;
+        let new = settle(self.seen, before, &live)?;
+        let (limiter, is_short) = (live.limiter, live.is_short());
         if is_short {
             live.sum_log()?;
         }

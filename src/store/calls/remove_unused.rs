@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{ReadLimiter, read_all};
+use crate::store::memory::config::read_all;
 use crate::store::memory::heal::heal;
 use crate::store::memory::settle::settle;
 use crate::store::redis::check_one_slot;
@@ -54,14 +54,15 @@ impl StoreCall for RemoveUnusedCall {
             }
             return Ok(unused.into_iter().map(|(value, log)| remove(space, value, log)).sum());
         }
-        let ReadLimiter { limiter, before, mut live, .. } = read_all(space, keys, self.now)?;
+        let (before, mut live) = read_all(space, keys, self.now)?;
+        let limiter = live.limiter;
         if before.is_none() && (live.log.is_empty() || space.has(limiter.value)) {
             // There is nothing, or a value that is not an integer: its owner is unknown.
             return Ok(0);
         }
-        let mut value = settle(&limiter, None, before, &live)?;
-        let healed = heal(&limiter, &mut value, &mut live, false, u64::MAX)?;
-        let says_nothing = healed.deficit == 0 && value.v == limiter.rate;
+        let mut value = settle(None, before, &live)?;
+        let deficit = heal(&mut value, &mut live, false, u64::MAX)?;
+        let says_nothing = deficit == 0 && value.v == limiter.rate;
         Ok(if says_nothing { remove(space, limiter.value, limiter.log) } else { 0 })
     }
 

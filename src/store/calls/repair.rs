@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::store::limits::MOST_AHEAD_MS;
-use crate::store::memory::config::{ReadLimiter, StoredLimiter, read_all};
+use crate::store::memory::config::{StoredLimiter, read_all};
 use crate::store::memory::grant::write_entries;
-use crate::store::memory::heal::{Healed, heal};
+use crate::store::memory::heal::heal;
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{EntryId, is_pause, pack};
@@ -70,14 +70,14 @@ impl StoreCall for RepairCall {
     type Reply = Repair;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Repair, Error> {
-        let ReadLimiter { limiter, before, t, mut live } = read_all(space, keys, self.now)?;
-        let log = live.log;
-        let (mut value, mut healed, mut is_off) = (None, Healed::default(), false);
+        let (before, mut live) = read_all(space, keys, self.now)?;
+        let (limiter, t, log) = (live.limiter, live.t, live.log);
+        let (mut value, mut deficit, mut is_off) = (None, 0, false);
         // A limiter that was not used has nothing to fit.
         if before.is_some() || !log.is_empty() {
-            let mut fitted = settle(&limiter, None, before, &live)?;
-            healed = heal(&limiter, &mut fitted, &mut live, false, u64::MAX)?;
-            is_off = healed.deficit != 0
+            let mut fitted = settle(None, before, &live)?;
+            deficit = heal(&mut fitted, &mut live, false, u64::MAX)?;
+            is_off = deficit != 0
                 || before.is_none_or(|before| fitted.v != before + live.dropped.credit);
             value = Some(Value { set: true, ..fitted });
         }
@@ -93,9 +93,9 @@ impl StoreCall for RepairCall {
             before,
             after: value.map_or(limiter.rate, |value| value.v),
             expired: live.dropped.credit as u64,
-            debt: healed.debt as u64,
+            debt: live.debt as u64,
             endless_keys: endless,
-            excess: healed.deficit.min(0).unsigned_abs(),
+            excess: deficit.min(0).unsigned_abs(),
             dated_ahead: read_ahead(log).len() as u64,
         };
         if self.only_look {
@@ -104,10 +104,10 @@ impl StoreCall for RepairCall {
 
         // Write.
         if let Some(value) = value.filter(|_| is_off) {
-            let changes = live.into_changes();
+            let (debt, changes) = (live.debt, live.into_changes());
             space.with_log(limiter.log, |log| {
                 changes.write(log);
-                write_entries(log, healed.debt, |number| self.id.debt(number), t);
+                write_entries(log, debt, |number| self.id.debt(number), t);
             })?;
             space.write_value(limiter.value, before, value);
         }

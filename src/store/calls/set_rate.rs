@@ -52,8 +52,8 @@ impl StoreCall for SetRateCall {
         let mut kept = None;
         if keep {
             limiter.read_value(space)?;
-            let cutoff = limiter.cutoff(space.time(self.now));
-            let live = LiveLog::read_all(space.log_or_empty(limiter.log)?, cutoff);
+            let log = space.log_or_empty(limiter.log)?;
+            let live = LiveLog::read_all(log, limiter, space.time(self.now));
             kept = Some((limiter.rate - live.sum_log()?, live.into_changes()));
         }
 

@@ -10,7 +10,7 @@ use crate::store::memory::attempt::find_own;
 use crate::store::memory::config::{StoredLimiter, create};
 use crate::store::memory::decide::{Budget, decide};
 use crate::store::memory::grant::{give_back, write_entries};
-use crate::store::memory::heal::{Healed, audit_limit, heal};
+use crate::store::memory::heal::{audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, LogChanges};
 use crate::store::memory::log::{Log, Part};
@@ -18,7 +18,6 @@ use crate::store::memory::once::granted_before;
 use crate::store::memory::reserve::{find_reservation, reserved_for};
 use crate::store::memory::settle::{Value, is_another, settle};
 use crate::store::memory::share::{Share, read_holders};
-use crate::store::memory::wait::WaitScan;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, request_count,
 };
@@ -56,10 +55,11 @@ pub(super) struct Attempt<'a> {
 }
 
 /// A limiter as it is before the requests.
-pub(super) struct Opened<'s> {
-    pub(super) live: LiveLog<'s>,
+pub(super) struct Opened<'k, 's> {
+    pub(super) live: LiveLog<'k, 's>,
     pub(super) value: Value,
-    pub(super) healed: Healed,
+    /// See [`heal`].
+    pub(super) deficit: i64,
     /// The permits in the call's own entries.
     pub(super) own_permits: i64,
 }
@@ -69,7 +69,6 @@ pub(super) struct Changes {
     /// The permits returned from the call's own entries.
     pub(super) gives_back: i64,
     pub(super) log: LogChanges,
-    pub(super) debt: i64,
     pub(super) granted: i64,
     /// Permits, and the time in ms until they are free.
     pub(super) reserved: Option<(i64, i64)>,
@@ -126,32 +125,31 @@ impl<'a> Attempt<'a> {
         before: Option<i64>,
         demand: i64,
     ) -> Result<(AcquireReply, Option<Changes>), Error> {
-        let Attempt { call, limiter, t, headroom, .. } = self;
+        let Attempt { call, headroom, .. } = self;
         // Permits granted before are granted again and dated now, and no others. Permits reserved before are
         // free again and the request is decided anew: they may not be there at their date, if the rate was
         // lowered or an attempt of another call has moved an entry.
         let is_repeat = !own.is_empty() && !call.reserve;
         // The holders of permits can be told only by ids of this crate.
         let terms = call.share.as_ref().filter(|_| call.id.client().is_some());
-        let Opened { live, value, healed, own_permits } =
+        let Opened { live, value, deficit, own_permits } =
             self.open(log, (own, is_repeat), before, demand, terms.is_none())?;
         let reserved = if is_repeat { 0 } else { own_permits };
         let free = value.v - headroom;
         let (free, beyond) = if is_repeat { (own_permits, free) } else { (free, 0) };
-        let scan = WaitScan { live: &live, t: *t, limiter: *limiter, debt: healed.debt };
         // Permits granted before were within the share then. With expired entries still in the log, the
         // holders are unknown.
         let is_settled = live.dropped.all;
         let terms = terms.filter(|_| !is_repeat && is_settled);
         let (mut share, holders) = terms
-            .and_then(|terms| read_holders(&live, call, terms, limiter, *t, free))
+            .and_then(|terms| read_holders(&live, call, terms, free))
             .map_or((None, None), |(share, holders)| (share, Some(holders)));
-        let reservation = self.reserve(&scan, free, share.as_ref(), reserved)?;
+        let reservation = self.reserve(&live, free, share.as_ref(), reserved)?;
         // Permits reserved before were within the share then.
         if call.reserve && reserved > 0 && self.single().is_some() {
             share = None;
         }
-        let mut budget = self.budget(free, beyond, Some(scan));
+        let mut budget = self.budget(free, beyond, Some(&live));
         let outcomes = match reservation {
             Some((permits, ms)) => {
                 budget[0].free -= permits;
@@ -166,11 +164,11 @@ impl<'a> Attempt<'a> {
         let value = Value { v: left + beyond + headroom, ..value };
         let reply = AcquireReply {
             holders,
-            repaired: exact(healed.deficit),
+            repaired: exact(deficit),
             ..self.reply(self.date, value.v, outcomes)
         };
-        let (log, debt) = (live.into_changes(), healed.debt);
-        Ok((reply, Some(Changes { gives_back, log, debt, granted, reserved: reservation, value })))
+        let log = live.into_changes();
+        Ok((reply, Some(Changes { gives_back, log, granted, reserved: reservation, value })))
     }
 
     /// Reads as much of the log as the decision needs, and fits the value to it. The permits of the call's `own` entries
@@ -183,7 +181,7 @@ impl<'a> Attempt<'a> {
         before: Option<i64>,
         demand: i64,
         takes_any: bool,
-    ) -> Result<Opened<'s>, Error> {
+    ) -> Result<Opened<'a, 's>, Error> {
         let Attempt { call, limiter, headroom, .. } = self;
         let own_permits = own.iter().map(|part| part.permits).sum();
         let known = before.map(|v| if keeps_own { v } else { v + own_permits });
@@ -192,13 +190,12 @@ impl<'a> Attempt<'a> {
         let enough = |credit| {
             takes_any && known.is_some_and(|v| demand + headroom <= v.saturating_add(credit))
         };
-        let cutoff = limiter.cutoff(self.t);
-        let mut live = LiveLog::read(log, cutoff, (own, keeps_own), enough, DROP_LIMIT);
+        let mut live = LiveLog::read(log, (*limiter, self.t), (own, keeps_own), enough, DROP_LIMIT);
         live.look_at_oldest()?;
-        let mut value = settle(limiter, call.seen, known, &live)?;
+        let mut value = settle(call.seen, known, &live)?;
         let refuses = demand > value.v - headroom;
-        let healed = heal(limiter, &mut value, &mut live, refuses, audit_limit)?;
-        Ok(Opened { live, value, healed, own_permits })
+        let deficit = heal(&mut value, &mut live, refuses, audit_limit)?;
+        Ok(Opened { live, value, deficit, own_permits })
     }
 
     pub(super) fn write(
@@ -213,10 +210,10 @@ impl<'a> Attempt<'a> {
         }
         let id = self.call.id;
         self.limiter.write(space, before, changes.value, |log| {
-            let own = std::mem::take(&mut changes.log.own);
+            let (own, debt) = (std::mem::take(&mut changes.log.own), changes.log.debt);
             give_back(log, own, changes.gives_back, id, self.date);
             changes.log.write(log);
-            write_entries(log, changes.debt, |number| id.debt(number), self.t);
+            write_entries(log, debt, |number| id.debt(number), self.t);
             write_entries(log, changes.granted, |number| id.part(number), self.date);
             if let Some((permits, ms)) = changes.reserved {
                 let date = self.t.saturating_add(ms);
@@ -232,9 +229,14 @@ impl<'a> Attempt<'a> {
         AcquireReply { entry_date: date, ..AcquireReply::new(now, rate, left, outcomes) }
     }
 
-    fn budget<'s>(&'s self, free: i64, beyond: i64, scan: Option<WaitScan<'s>>) -> [Budget<'s>; 1] {
+    fn budget<'s>(
+        &'s self,
+        free: i64,
+        beyond: i64,
+        live: Option<&'s LiveLog<'s, 's>>,
+    ) -> [Budget<'s>; 1] {
         let (groups, most, date) = (&*self.call.groups, self.most(), self.date);
-        [Budget { groups, most, free, beyond, granted: 0, queued: 0, date, scan }]
+        [Budget { groups, most, free, beyond, granted: 0, queued: 0, date, live }]
     }
 
     fn requests(
@@ -271,7 +273,7 @@ impl<'a> Attempt<'a> {
     /// and the time in ms until they are free. `reserved`: the permits given up from an earlier reservation.
     fn reserve(
         &self,
-        scan: &WaitScan<'_>,
+        live: &LiveLog<'_, '_>,
         free: i64,
         share: Option<&Share>,
         reserved: i64,
@@ -280,11 +282,11 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         };
         let is_within = reserved > 0 || share.is_some_and(|share| share.may_reserve(permits));
-        if permits <= free || !scan.live.dropped.all || !is_within {
+        if permits <= free || !live.dropped.all || !is_within {
             return Ok(None);
         }
         let (all, free) = (permits + self.headroom, free + self.headroom);
-        Ok(find_reservation(scan, all, free, max_wait_ms)?.map(|ms| (permits, ms)))
+        Ok(find_reservation(live, all, free, max_wait_ms)?.map(|ms| (permits, ms)))
     }
 
     /// The permits and the longest wait of the request; `None` if there are several.

@@ -12,18 +12,16 @@ use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::decide::{Budget, decide};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::settle::Value;
-use crate::store::memory::wait::WaitScan;
 use crate::store::{AcquireCall, AcquireReply, LimitReply, Outcome, total_permits};
 use crate::wire::keys::Keys;
 
 /// A limiter that the requests take from.
 struct OpenLimiter<'k, 's> {
-    limiter: StoredLimiter<'k>,
     attempt: Attempt<'k>,
     before: Option<i64>,
     /// The date of the attempt that overtook this one; the own permits are then what it was granted.
     overtaken: Option<i64>,
-    opened: Opened<'s>,
+    opened: Opened<'k, 's>,
 }
 
 pub(crate) fn acquire_all(
@@ -40,18 +38,16 @@ pub(crate) fn acquire_all(
     // Decide.
     let overtaken = limits.iter().filter_map(|limit| limit.overtaken).min();
     let budgets = limits.iter().zip(calls).map(|(limit, (_, call))| {
-        let OpenLimiter { limiter, opened: Opened { live, value, healed, own_permits }, .. } =
-            limit;
-        let scan = WaitScan { live, t, limiter: *limiter, debt: healed.debt };
+        let Opened { live, value, own_permits, .. } = &limit.opened;
         Budget {
             groups: &call.groups,
-            most: limiter.rate,
+            most: live.limiter.rate,
             free: if overtaken.is_some() { *own_permits } else { value.v },
             beyond: 0,
             granted: 0,
             queued: 0,
             date: t,
-            scan: Some(scan).filter(|_| overtaken.is_none()),
+            live: Some(live).filter(|_| overtaken.is_none()),
         }
     });
     let mut budgets: Vec<_> = budgets.collect();
@@ -62,9 +58,9 @@ pub(crate) fn acquire_all(
     let is_written = overtaken.is_none() && is_within;
     let after: Vec<_> = budgets.iter().map(|budget| (budget.free, budget.granted)).collect();
     let states = limits.iter().zip(&after).map(|(limit, (free, _))| LimitReply {
-        rate: limit.limiter.to_rate(),
+        rate: limit.opened.live.limiter.to_rate(),
         left: limit.before.filter(|_| !is_written).unwrap_or(*free),
-        repaired: exact(limit.opened.healed.deficit),
+        repaired: exact(limit.opened.deficit),
         mark: None,
         notes: Notes::default(),
     });
@@ -74,11 +70,10 @@ pub(crate) fn acquire_all(
         return Ok(reply);
     }
     let changes = limits.into_iter().zip(after).map(|(limit, (free, granted))| {
-        let Opened { live, value, healed, own_permits } = limit.opened;
+        let Opened { live, value, own_permits, .. } = limit.opened;
         let changes = Changes {
             gives_back: own_permits,
             log: live.into_changes(),
-            debt: healed.debt,
             granted,
             reserved: None,
             value: Value { v: free, ..value },
@@ -107,5 +102,5 @@ fn open<'k, 's>(
     let demand = i64::try_from(total_permits(&call.groups)).unwrap_or(i64::MAX);
     // What earlier attempts were granted is free again, and all requests are decided anew.
     let opened = attempt.open(log, (own, false), before, demand, false)?;
-    Ok(OpenLimiter { limiter, attempt, before, overtaken, opened })
+    Ok(OpenLimiter { attempt, before, overtaken, opened })
 }

@@ -30,16 +30,6 @@ pub(crate) struct StoredLimiter<'k> {
     pub(crate) log: &'k Arc<str>,
 }
 
-/// A limiter as a call finds it that drops all expired entries.
-pub(crate) struct ReadLimiter<'k, 's> {
-    pub(crate) limiter: StoredLimiter<'k>,
-    /// The stored value.
-    pub(crate) before: Option<i64>,
-    /// The time of the call.
-    pub(crate) t: i64,
-    pub(crate) live: LiveLog<'s>,
-}
-
 impl<'k> StoredLimiter<'k> {
     pub(crate) fn of(keys: &'k Keys, rate: &Rate) -> Self {
         let [hash, value, log] = keys.of_mode(rate.mode());
@@ -98,16 +88,16 @@ impl<'k> StoredLimiter<'k> {
     }
 }
 
-/// Reads the limiter for a call at this time. `lua/part/read_all.lua` does the same.
+/// Reads the value and the log for a call at this time that drops all expired entries. `lua/part/read_all.lua` does the
+/// same.
 pub(crate) fn read_all<'k, 's>(
     space: &'s Keyspace,
     keys: &'k Keys,
     now: Now,
-) -> Result<ReadLimiter<'k, 's>, Error> {
+) -> Result<(Option<i64>, LiveLog<'k, 's>), Error> {
     let limiter = StoredLimiter::read(space, keys, None)?;
     let (before, t) = (limiter.read_value(space)?, space.time(now));
-    let live = LiveLog::read_all(space.log_or_empty(limiter.log)?, limiter.cutoff(t));
-    Ok(ReadLimiter { limiter, before, t, live })
+    Ok((before, LiveLog::read_all(space.log_or_empty(limiter.log)?, limiter, t)))
 }
 
 /// Reads the rate; `None` if there is no hash.

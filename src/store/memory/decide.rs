@@ -4,8 +4,8 @@
 
 use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
+use crate::store::memory::live_log::LiveLog;
 use crate::store::memory::share::Share;
-use crate::store::memory::wait::WaitScan;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
 /// A limiter as the requests of a call see it.
@@ -24,7 +24,7 @@ pub(super) struct Budget<'a> {
     /// The date of the grant.
     pub(super) date: i64,
     /// `None` if another attempt was granted what is free: those that got nothing from it are refused again.
-    pub(super) scan: Option<WaitScan<'a>>,
+    pub(super) live: Option<&'a LiveLog<'a, 'a>>,
 }
 
 /// Decides the requests, each of which takes from all limiters or from none. `share` limits those that can wait.
@@ -79,7 +79,7 @@ pub(super) fn decide(
                 true => longest_wait(limits, k, &mut by)?,
                 false => Wait { at_least: true, ..last },
             };
-            if max_wait_ms < wait.ms() || limits[0].scan.is_none() {
+            if max_wait_ms < wait.ms() || limits[0].live.is_none() {
                 // A refused request blocks no others, so the next one like it has the same wait.
                 push_outcome(&mut outcomes, count, refused(by, wait));
                 break;
@@ -104,11 +104,11 @@ fn fitting(limits: &[Budget<'_>], k: usize, count: u64) -> u64 {
 fn longest_wait(limits: &[Budget<'_>], k: usize, by: &mut u8) -> Result<Wait, (usize, Error)> {
     let mut longest = Wait::of_ms(0, false);
     for (at, limit) in limits.iter().enumerate() {
-        let Some(scan) = &limit.scan else { return Ok(Wait::of_ms(1, true)) };
+        let Some(live) = limit.live else { return Ok(Wait::of_ms(1, true)) };
         let free = limit.free.saturating_add(limit.beyond);
         let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(free);
         if lacking > 0 {
-            let wait = scan.wait_for(lacking, (limit.date, limit.granted));
+            let wait = live.wait_for(lacking, (limit.date, limit.granted));
             let wait = wait.map_err(|error| (at, error))?;
             longest.at_least |= wait.at_least;
             if wait.us > longest.us {

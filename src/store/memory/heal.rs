@@ -5,7 +5,6 @@
 use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::limits::MAX_DEBT_PARTS;
-use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::memory::settle::Value;
 use crate::store::memory::trim::trim;
@@ -17,29 +16,23 @@ pub(crate) fn audit_limit(seen: Option<Rate>, limit: u64) -> u64 {
     if seen.is_some() { limit } else { u64::MAX }
 }
 
-/// The mismatch between the rate and value and log together, and the debt to write.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Healed {
-    /// The permits missing from the rate: negative for an excess; 0 also if this call does not look.
-    pub(crate) deficit: i64,
-    pub(crate) debt: i64,
-}
-
-/// Looks only if the log has been summed, or has no more than `audit_limit` entries, or is short and a
+/// Returns the permits missing from the rate, value and log together: negative for an excess; 0 also if this call does
+/// not look.
+///
+/// It looks only if the log has been summed, or has no more than `audit_limit` entries, or is short and a
 /// request is refused. A deficit becomes a debt in the log, which comes back when it expires. An excess is
 /// taken out of the log, and out of the value if the log holds less; permits taken beyond the excess become a
 /// debt.
 pub(crate) fn heal(
-    limiter: &StoredLimiter<'_>,
     value: &mut Value,
-    live: &mut LiveLog<'_>,
+    live: &mut LiveLog<'_, '_>,
     refuses: bool,
     audit_limit: u64,
-) -> Result<Healed, Error> {
+) -> Result<i64, Error> {
     if !(value.is_summed || live.left as u64 <= audit_limit || refuses && live.is_short()) {
-        return Ok(Healed::default());
+        return Ok(0);
     }
-    let deficit = limiter.rate - value.v - live.sum_log()?;
+    let deficit = live.limiter.rate - value.v - live.sum_log()?;
     let mut debt = deficit;
     if deficit < 0 {
         debt += trim(live, -deficit)?;
@@ -47,5 +40,6 @@ pub(crate) fn heal(
         value.set |= debt < 0;
     }
     let most_debt = i64::from(MAX_DEBT_PARTS) * MAX_ENTRY_PERMITS as i64;
-    Ok(Healed { deficit, debt: debt.clamp(0, most_debt) })
+    live.debt = debt.clamp(0, most_debt);
+    Ok(deficit)
 }

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::store::limits::{DROP_STEP, SHORT_LOG};
+use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::log::{Log, Part, permits};
 use crate::store::refusal;
 use crate::wire::entry::unpack;
@@ -27,9 +28,11 @@ pub(crate) struct Dropped {
     pub(crate) all: bool,
 }
 
-pub(crate) struct LiveLog<'a> {
-    pub(crate) log: &'a Log,
-    pub(crate) cutoff: i64,
+pub(crate) struct LiveLog<'k, 's> {
+    pub(crate) log: &'s Log,
+    pub(crate) limiter: StoredLimiter<'k>,
+    /// The time of the call.
+    pub(crate) t: i64,
     /// The entries of the call's own id, ordered by their bytes: they are decided on separately from all
     /// others.
     own: Vec<Part>,
@@ -41,6 +44,8 @@ pub(crate) struct LiveLog<'a> {
     pub(crate) sum: i64,
     /// The permits taken out of the oldest entries.
     pub(crate) trimmed: Vec<Trimmed>,
+    /// The permits that are neither left nor in the log, which the call is to write as a debt.
+    pub(crate) debt: i64,
 }
 
 /// An entry from which permits are taken.
@@ -55,20 +60,21 @@ pub(crate) struct LogChanges {
     pub(crate) own: Vec<Part>,
     dropped: usize,
     trimmed: Vec<Trimmed>,
+    pub(crate) debt: i64,
 }
 
-impl<'a> LiveLog<'a> {
+impl<'k, 's> LiveLog<'k, 's> {
     /// Reads expired entries: at least one step, then until `enough` accepts the credit, or `limit` entries
     /// have been read. `keeps_own`: whether entries under the call's id stay in the log.
     pub(crate) fn read(
-        log: &'a Log,
-        cutoff: i64,
+        log: &'s Log,
+        (limiter, t): (StoredLimiter<'k>, i64),
         (own, keeps_own): (Vec<Part>, bool),
         enough: impl Fn(i64) -> bool,
         limit: usize,
     ) -> Self {
         let mut dropped = Dropped { all: true, ..Dropped::default() };
-        for (at, (_, member)) in log.expired(cutoff).enumerate() {
+        for (at, (_, member)) in log.expired(limiter.cutoff(t)).enumerate() {
             if at >= limit || at > 0 && at % DROP_STEP == 0 && enough(dropped.credit) {
                 dropped.all = false;
                 break;
@@ -83,12 +89,18 @@ impl<'a> LiveLog<'a> {
             left -= own.len();
             sum -= own.iter().map(|part| part.permits).sum::<i64>();
         }
-        LiveLog { log, cutoff, own, keeps_own, dropped, left, sum, trimmed: Vec::new() }
+        let (trimmed, debt) = (Vec::new(), 0);
+        LiveLog { log, limiter, t, own, keeps_own, dropped, left, sum, trimmed, debt }
     }
 
     /// The log without any expired entries.
-    pub(crate) fn read_all(log: &'a Log, cutoff: i64) -> Self {
-        LiveLog::read(log, cutoff, (Vec::new(), false), |_| false, usize::MAX)
+    pub(crate) fn read_all(log: &'s Log, limiter: StoredLimiter<'k>, t: i64) -> Self {
+        LiveLog::read(log, (limiter, t), (Vec::new(), false), |_| false, usize::MAX)
+    }
+
+    /// Entries of this date or an earlier one have expired.
+    pub(crate) fn cutoff(&self) -> i64 {
+        self.limiter.cutoff(self.t)
     }
 
     pub(crate) fn is_short(&self) -> bool {
@@ -96,16 +108,19 @@ impl<'a> LiveLog<'a> {
     }
 
     /// The entries after the drop, unchanged, oldest first, without the call's own.
-    pub(crate) fn others(&self) -> impl Iterator<Item = (i64, &'a [u8])> + use<'a> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = (i64, &'s [u8])> + use<'s> {
         let own = self.own.clone();
         self.log.iter().filter(move |(_, member)| !is_own(&own, member)).skip(self.dropped.count)
     }
 
     /// The entries of `others` as they will be, with their permits, or an error for a live foreign entry.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &'a [u8], Result<i64, Error>)> {
-        self.others().enumerate().filter_map(|(at, (score, member))| match self.trimmed.get(at) {
-            None => Some((score, member, permits_of(score, member, self.cutoff))),
-            Some(trimmed) => (trimmed.left > 0).then_some((score, member, Ok(trimmed.left))),
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &'s [u8], Result<i64, Error>)> {
+        let cutoff = self.cutoff();
+        self.others().enumerate().filter_map(move |(at, (score, member))| {
+            match self.trimmed.get(at) {
+                None => Some((score, member, permits_of(score, member, cutoff))),
+                Some(trimmed) => (trimmed.left > 0).then_some((score, member, Ok(trimmed.left))),
+            }
         })
     }
 
@@ -132,7 +147,8 @@ impl<'a> LiveLog<'a> {
     }
 
     pub(crate) fn into_changes(self) -> LogChanges {
-        LogChanges { own: self.own, dropped: self.dropped.count, trimmed: self.trimmed }
+        let LiveLog { own, dropped, trimmed, debt, .. } = self;
+        LogChanges { own, dropped: dropped.count, trimmed, debt }
     }
 }
 

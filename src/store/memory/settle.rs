@@ -27,12 +27,12 @@ pub(crate) fn is_another(seen: Option<Rate>, limiter: &StoredLimiter<'_>) -> boo
 
 /// Phase 1: computes the value by the first rule that applies.
 pub(crate) fn settle(
-    limiter: &StoredLimiter<'_>,
     seen: Option<Rate>,
     value: Option<i64>,
-    live: &LiveLog<'_>,
+    live: &LiveLog<'_, '_>,
 ) -> Result<Value, Error> {
-    let (rate, dropped) = (limiter.rate, live.dropped);
+    let (limiter, dropped) = (&live.limiter, live.dropped);
+    let rate = limiter.rate;
     let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), is_summed: true };
 
     let Some(before) = value.filter(|_| !is_another(seen, limiter)) else {

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use crate::rate::Mode;
 use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
-use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::{AcquireCall, Holders, ShareTerms};
 use crate::wire::entry::{Holder, holder, unpack};
@@ -51,13 +50,12 @@ impl Share {
 /// Reads the holders of permits, and computes the share of the call's client, which takes at most `free`
 /// permits of it. The client has no share if it is alone.
 pub(super) fn read_holders(
-    live: &LiveLog<'_>,
+    live: &LiveLog<'_, '_>,
     call: &AcquireCall,
     terms: &ShareTerms,
-    limiter: &StoredLimiter<'_>,
-    t: i64,
     free: i64,
 ) -> Option<(Option<Share>, Holders)> {
+    let LiveLog { limiter, t, .. } = live;
     let (own, weight) = call.id.client()?;
     if limiter.mode == Mode::PerClient {
         return None;
@@ -96,7 +94,7 @@ pub(super) fn read_holders(
     let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX);
     let allowed = (size - held).max(unclaimed).clamp(0, free.max(0));
     let until_own = own_first
-        .map_or(i64::MAX, |score| score.saturating_add(limiter.interval).saturating_sub(t));
+        .map_or(i64::MAX, |score| score.saturating_add(limiter.interval).saturating_sub(*t));
     let hold_ms = terms.retry_after_ms.min(until_own.max(1) as u64).max(1);
     let may_exceed = terms.may_exceed;
     let share = (parties > weight).then_some(Share { allowed, size, held, may_exceed, hold_ms });

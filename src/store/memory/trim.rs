@@ -10,13 +10,13 @@ use crate::wire::entry::is_pause;
 /// Takes up to `wanted` permits out of the log, oldest entry first; returns how many it took: more than
 /// `wanted` if an entry cannot be lowered, because then the whole entry is taken out. It takes nothing out of
 /// a pause, which would not hold any more, and nothing behind it.
-pub(crate) fn trim(live: &mut LiveLog<'_>, wanted: i64) -> Result<i64, Error> {
+pub(crate) fn trim(live: &mut LiveLog<'_, '_>, wanted: i64) -> Result<i64, Error> {
     let mut taken = 0;
     for (score, member) in live.others().skip(live.trimmed.len()) {
         if taken >= wanted || is_pause(member) {
             break;
         }
-        let permits = permits_of(score, member, live.cutoff)?;
+        let permits = permits_of(score, member, live.cutoff())?;
         let rest = taken + permits - wanted;
         // If another entry with the same id and the remaining permits stays in the log, lowering this one
         // would overwrite it, and its permits would be lost: so the whole entry is taken out.

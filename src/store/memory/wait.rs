@@ -5,20 +5,10 @@
 use crate::error::Error;
 use crate::store::Wait;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 
 /// The longest wait: the servers' Lua numbers are not exact above it.
 const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
-
-/// What the waits of one call depend on.
-pub(crate) struct WaitScan<'a> {
-    pub(crate) live: &'a LiveLog<'a>,
-    pub(crate) t: i64,
-    pub(crate) limiter: StoredLimiter<'a>,
-    /// The debt written by this call.
-    pub(crate) debt: i64,
-}
 
 /// The result of a search through the entries.
 #[derive(Clone, Copy)]
@@ -30,7 +20,7 @@ struct Found {
     sum: i64,
 }
 
-impl WaitScan<'_> {
+impl LiveLog<'_, '_> {
     /// The time until `permits` more have expired; `granted` is this call's grant, after its date.
     pub(crate) fn wait_for(&self, permits: i64, granted: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
@@ -81,7 +71,7 @@ impl WaitScan<'_> {
                 sum = all;
             }
         }
-        let mut last_and_more = self.live.iter().skip(most - 1).map(|(score, ..)| score);
+        let mut last_and_more = self.iter().skip(most - 1).map(|(score, ..)| score);
         if let (false, Some(last), Some(_)) = (is_found, last_and_more.next(), last_and_more.next())
             && date.is_none_or(|date| date > last)
         {
@@ -100,7 +90,7 @@ impl WaitScan<'_> {
         dated: i64,
     ) -> Result<(Option<i64>, i64), Error> {
         let (mut sum, mut date) = (more, dated);
-        for (score, _, permits) in self.live.iter().take(most) {
+        for (score, _, permits) in self.iter().take(most) {
             if sum >= needed {
                 break;
             }
