@@ -23,6 +23,8 @@ const MOST_PERMITS: u64 = i32::MAX as u64;
 /// Ten years: a longer lease would end at a time that Java misreads.
 const LONGEST_LEASE: Duration = Duration::from_secs(315_576_000);
 
+const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+
 /// A lease that is renewed must outlast a few calls.
 const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 
@@ -157,14 +159,8 @@ impl SemaphoreOptions {
             );
         }
         let lease = lease.filter(|_| !is_plain);
-        let shortest = if renews { SHORTEST_RENEWED } else { Duration::from_millis(1) };
-        if let Some(lease) = lease
-            && !((shortest..=LONGEST_LEASE).contains(&lease) && is_whole_ms(lease))
-        {
-            return Err(format!(
-                "a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"
-            ));
-        }
+        let shortest = if renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };
+        let lease_ms = lease.map(|lease| whole_ms(lease, shortest)).transpose()?;
         if let Some(keep_alive) = self.keep_alive
             && !lease.is_some_and(|lease| keep_alive >= lease && is_whole_ms(keep_alive))
         {
@@ -175,11 +171,11 @@ impl SemaphoreOptions {
         }
         // A holder in this process lives as long as the semaphore. What it holds keeps the semaphore alive by being
         // renewed.
-        let lease = lease.filter(|_| !(in_process && renews && self.keep_alive.is_none()));
+        let lease_ms = lease_ms.filter(|_| !(in_process && renews && self.keep_alive.is_none()));
         Ok(Terms {
             kind,
-            lease_ms: lease.map(|lease| lease.as_millis() as u64),
-            renews: lease.is_some() && renews,
+            lease_ms,
+            renews: lease_ms.is_some() && renews,
             keep_alive_ms: self.keep_alive.map(|time| time.as_millis().min(u64::MAX.into()) as u64),
             create: self.permits,
         })
@@ -188,6 +184,16 @@ impl SemaphoreOptions {
 
 fn is_whole_ms(time: Duration) -> bool {
     time.subsec_nanos().is_multiple_of(1_000_000)
+}
+
+/// A lease in milliseconds, or what is wrong with it.
+fn whole_ms(lease: Duration, shortest: Duration) -> Result<u64, String> {
+    match is_whole_ms(lease) && (shortest..=LONGEST_LEASE).contains(&lease) {
+        true => Ok(lease.as_millis() as u64),
+        false => Err(format!(
+            "a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"
+        )),
+    }
 }
 
 impl Client {
@@ -439,11 +445,8 @@ impl Semaphore {
     ///
     /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain; otherwise see [`Semaphore`].
     pub async fn drain(&self) -> Result<u64, Error> {
-        if self.kind != SemaphoreKind::Plain {
-            let detail =
-                "drain of permits with leases: set_permits(0) takes what is free".to_owned();
-            return Err(self.limiter.invalid(Operation::SetPermits, detail));
-        }
+        let detail = "drain of permits with leases: set_permits(0) takes what is free";
+        self.must_be(SemaphoreKind::Plain, Operation::SetPermits, detail)?;
         Ok(self.set(SetPermits::Drain, 0).await?.max(0).unsigned_abs())
     }
 
@@ -515,13 +518,19 @@ impl Semaphore {
     }
 
     fn has_leases(&self, operation: Operation) -> Result<(), Error> {
-        match self.kind {
-            SemaphoreKind::Expirable => Ok(()),
-            SemaphoreKind::Plain => {
-                let detail =
-                    "of a plain semaphore, whose permits have no ids: see Client::concurrency";
-                Err(self.limiter.invalid(operation, detail.to_owned()))
-            }
+        let detail = "of a plain semaphore, whose permits have no ids: see Client::concurrency";
+        self.must_be(SemaphoreKind::Expirable, operation, detail)
+    }
+
+    fn must_be(
+        &self,
+        kind: SemaphoreKind,
+        operation: Operation,
+        detail: &str,
+    ) -> Result<(), Error> {
+        match self.kind == kind {
+            true => Ok(()),
+            false => Err(self.limiter.invalid(operation, detail.to_owned())),
         }
     }
 
@@ -533,12 +542,20 @@ impl Semaphore {
     /// [`ErrorKind::InvalidArgument`] if the id is not one of 32 hexadecimal digits, or if the semaphore is
     /// [plain](Client::semaphore); otherwise see [`Semaphore`].
     pub async fn release(&self, id: &str) -> Result<bool, Error> {
-        let permits = vec![self.parsed(Operation::Release, id)?];
+        let id = self.parsed(Operation::Release, id)?;
+        Ok(self.give_back(vec![id], 0).await? == Some(Returned::InTime))
+    }
+
+    async fn give_back(
+        &self,
+        permits: Vec<PermitId>,
+        count: u64,
+    ) -> Result<Option<Returned>, Error> {
         let (kind, at) = (self.kind, self.told_ms());
-        let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count: 0 };
+        let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count };
         let answer = self.limiter.call(Operation::Release, call).await?;
         self.limiter.engine().permits_came_back_here();
-        Ok(answer.first() == Some(&Returned::InTime))
+        Ok(answer.first().copied())
     }
 
     /// Gives back `permits` of a [plain](Client::semaphore) semaphore that nobody has a [`Permit`] of, for instance
@@ -550,22 +567,10 @@ impl Semaphore {
     /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain, or if `permits` is more than 2^31-1;
     /// [`ErrorKind::NotInitialized`] if there is no semaphore; otherwise see [`Semaphore`].
     pub async fn release_permits(&self, permits: u64) -> Result<(), Error> {
-        if self.kind != SemaphoreKind::Plain {
-            let detail =
-                "release_permits of permits with leases: they are given back by id".to_owned();
-            return Err(self.limiter.invalid(Operation::Release, detail));
-        }
+        let detail = "release_permits of permits with leases: they are given back by id";
+        self.must_be(SemaphoreKind::Plain, Operation::Release, detail)?;
         let count = self.checked(permits)?.unsigned_abs();
-        let call = SemaphoreReleaseCall {
-            kind: self.kind,
-            at: self.told_ms(),
-            lane: None,
-            permits: Vec::new(),
-            count,
-        };
-        let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter.engine().permits_came_back_here();
-        match answer.first() {
+        match self.give_back(Vec::new(), count).await? {
             Some(Returned::Gone) if count > 0 => {
                 Err(self.limiter.error(Operation::Release, refusal::no_semaphore()))
             }
@@ -574,7 +579,8 @@ impl Semaphore {
     }
 
     /// Lets the lease of a permit end after this time from now, earlier or later than before; `None`: never. Returns
-    /// whether the permit was still out. Redisson's `updateLeaseTime`. Permits that are held are renewed all the same.
+    /// whether the permit was still out. Redisson's `updateLeaseTime`. A lease made shorter than a third of the
+    /// handle's ends even if its permit is held; after any other change, a permit that is held is renewed as before.
     ///
     /// # Errors
     ///
@@ -582,7 +588,8 @@ impl Semaphore {
     /// to ten years.
     pub async fn update_lease(&self, id: &str, lease: Option<Duration>) -> Result<bool, Error> {
         let permits = vec![self.parsed(Operation::Renew, id)?];
-        let lease_ms = self.lease_ms(lease)?;
+        let lease_ms = lease.map(|lease| whole_ms(lease, SHORTEST_LEASE)).transpose();
+        let lease_ms = lease_ms.map_err(|detail| self.limiter.invalid(Operation::Renew, detail))?;
         let id = permits[0];
         let (engine, began) = (self.limiter.engine(), self.limiter.engine().core.now());
         let call = RenewCall {
@@ -597,20 +604,6 @@ impl Semaphore {
             engine.lease_was_changed(id, began, lease_ms);
         }
         Ok(is_out)
-    }
-
-    fn lease_ms(&self, lease: Option<Duration>) -> Result<Option<u64>, Error> {
-        let fits = |lease: &Duration| {
-            (Duration::from_millis(1)..=LONGEST_LEASE).contains(lease) && is_whole_ms(*lease)
-        };
-        match lease {
-            Some(lease) if !fits(&lease) => {
-                let detail =
-                    format!("a lease of {lease:?}: must be whole milliseconds, 1 ms to ten years");
-                Err(self.limiter.invalid(Operation::Renew, detail))
-            }
-            _ => Ok(lease.map(|lease| lease.as_millis() as u64)),
-        }
     }
 
     fn parsed(&self, operation: Operation, id: &str) -> Result<PermitId, Error> {

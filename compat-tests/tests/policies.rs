@@ -362,6 +362,18 @@ async fn a_queue_spaces_its_callers() {
     assert!(limiter.try_acquire_now(1).await.unwrap().is_granted(), "{:?}", now.elapsed());
 }
 
+/// Delays are in microseconds, though waits of requests are in milliseconds.
+#[tokio::test]
+async fn a_reservation_may_start_as_late_as_the_policy_says() {
+    let (clock, _) = Clock::manual(1_700_000_000_000);
+    let client = Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap();
+    let queue = Policy::queue(1, Duration::from_millis(3), Duration::from_micros(1500)).unwrap();
+    let queue = client.limiter_of("calls", queue).unwrap();
+    assert!(queue.try_reserve(1).await.unwrap().is_granted());
+    let denial = queue.try_reserve(1).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.retry_after(), Duration::from_micros(1500));
+}
+
 /// Refunds find what a client itself was granted, in the formats of other services too.
 #[tokio::test]
 async fn a_refund_comes_back_in_every_format() {

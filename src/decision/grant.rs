@@ -27,21 +27,21 @@ use crate::rate::Rate;
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives back what was
 /// not used, and [`settle`](Grant::settle) says what was used in the end.
 pub struct Grant {
-    parts: Parts,
+    holdings: Holdings,
     deadline: Duration,
 }
 
 /// The permits of each limiter of a grant.
 #[derive(Clone)]
-enum Parts {
-    One(Part),
-    /// The parts of a group, which has an engine of its own.
-    Group(Arc<Engine>, Box<[Part]>),
+enum Holdings {
+    One(Holding),
+    /// The holdings of a group, which has an engine of its own.
+    Group(Arc<Engine>, Box<[Holding]>),
 }
 
 /// The permits that a grant holds of one limiter.
 #[derive(Clone)]
-struct Part {
+struct Holding {
     source: Source,
     /// Taken, and not given back.
     held: u64,
@@ -57,9 +57,9 @@ enum Source {
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
 }
 
-impl Part {
+impl Holding {
     fn new(source: Source, held: u64) -> Self {
-        Part { source, held, is_settled: false }
+        Holding { source, held, is_settled: false }
     }
 
     fn left(&self) -> u64 {
@@ -134,9 +134,9 @@ impl Grant {
             return Grant::of(Source::Call(decided), permits, deadline);
         }
         let members = decided.members.iter().zip(costs);
-        let parts =
-            members.map(|(member, held)| Part::new(Source::Call(member.clone()), held.into()));
-        Grant { parts: Parts::Group(decided.engine.clone(), parts.collect()), deadline }
+        let holdings =
+            members.map(|(member, held)| Holding::new(Source::Call(member.clone()), held.into()));
+        Grant { holdings: Holdings::Group(decided.engine.clone(), holdings.collect()), deadline }
     }
 
     /// A grant of a group's limiters that were asked one after the other.
@@ -145,22 +145,22 @@ impl Grant {
         grants: impl Iterator<Item = Grant>,
         deadline: Duration,
     ) -> Self {
-        let parts = grants.flat_map(Grant::into_parts).collect();
-        Grant { parts: Parts::Group(engine.clone(), parts), deadline }
+        let holdings = grants.flat_map(Grant::into_holdings).collect();
+        Grant { holdings: Holdings::Group(engine.clone(), holdings), deadline }
     }
 
     /// The grants of a group's limiters, in their order, each of which can be given back by itself.
     #[cfg(feature = "_web")]
     pub(crate) fn into_members(self) -> impl Iterator<Item = Grant> {
         let deadline = self.deadline;
-        let parts = self.into_parts().into_iter();
-        parts.map(move |part| Grant { parts: Parts::One(part), deadline })
+        let holdings = self.into_holdings().into_iter();
+        holdings.map(move |holding| Grant { holdings: Holdings::One(holding), deadline })
     }
 
-    fn into_parts(self) -> Vec<Part> {
-        match self.parts {
-            Parts::One(part) => vec![part],
-            Parts::Group(_, parts) => parts.into(),
+    fn into_holdings(self) -> Vec<Holding> {
+        match self.holdings {
+            Holdings::One(holding) => vec![holding],
+            Holdings::Group(_, holdings) => holdings.into(),
         }
     }
 
@@ -194,34 +194,34 @@ impl Grant {
 
     #[inline]
     fn of(source: Source, permits: u64, deadline: Duration) -> Self {
-        Grant { parts: Parts::One(Part::new(source, permits)), deadline }
+        Grant { holdings: Holdings::One(Holding::new(source, permits)), deadline }
     }
 
-    fn parts(&self) -> &[Part] {
-        match &self.parts {
-            Parts::One(part) => slice::from_ref(part),
-            Parts::Group(_, parts) => parts,
+    fn holdings(&self) -> &[Holding] {
+        match &self.holdings {
+            Holdings::One(holding) => slice::from_ref(holding),
+            Holdings::Group(_, holdings) => holdings,
         }
     }
 
-    fn parts_mut(&mut self) -> &mut [Part] {
-        match &mut self.parts {
-            Parts::One(part) => slice::from_mut(part),
-            Parts::Group(_, parts) => parts,
+    fn holdings_mut(&mut self) -> &mut [Holding] {
+        match &mut self.holdings {
+            Holdings::One(holding) => slice::from_mut(holding),
+            Holdings::Group(_, holdings) => holdings,
         }
     }
 
     fn engine(&self) -> &Arc<Engine> {
-        match &self.parts {
-            Parts::One(part) => part.source.engine(),
-            Parts::Group(engine, _) => engine,
+        match &self.holdings {
+            Holdings::One(holding) => holding.source.engine(),
+            Holdings::Group(engine, _) => engine,
         }
     }
 
     /// The call of a single limiter that was decided.
     fn decided(&self) -> Option<&Decided> {
-        match &self.parts {
-            Parts::One(Part { source: Source::Call(decided), .. }) => Some(decided),
+        match &self.holdings {
+            Holdings::One(Holding { source: Source::Call(decided), .. }) => Some(decided),
             _ => None,
         }
     }
@@ -229,15 +229,14 @@ impl Grant {
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
     /// counting: nothing is known of what is [left](Self::left).
     pub fn is_unlimited(&self) -> bool {
-        let is_uncounted =
-            |part: &Part| matches!(&part.source, Source::Call(it) if it.entry.is_uncounted());
-        self.parts().iter().any(is_uncounted)
+        let is_uncounted = |holding: &Holding| matches!(&holding.source, Source::Call(it) if it.entry.is_uncounted());
+        self.holdings().iter().any(is_uncounted)
     }
 
     /// The permits that were taken and have not been given back. If it is a [`LimitGroup`](crate::LimitGroup)'s grant:
     /// those of the limiter of which it holds the fewest.
     pub fn permits(&self) -> u64 {
-        self.parts().iter().map(|part| part.held).min().unwrap_or(0)
+        self.holdings().iter().map(|holding| holding.held).min().unwrap_or(0)
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
@@ -245,7 +244,7 @@ impl Grant {
     /// [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
-        self.parts().iter().map(Part::left).min().unwrap_or(0)
+        self.holdings().iter().map(Holding::left).min().unwrap_or(0)
     }
 
     /// The rate in force when the permits were granted; for a [`LimitGroup`](crate::LimitGroup)'s grant, the rate with
@@ -254,7 +253,7 @@ impl Grant {
     /// [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last rate seen, or else the handle's, or else
     /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
-        let rates = self.parts().iter().map(Part::rate);
+        let rates = self.holdings().iter().map(Holding::rate);
         rates.min_by_key(Rate::interval_ms).unwrap_or(Rate::HIGHEST)
     }
 
@@ -274,7 +273,7 @@ impl Grant {
     /// Who decided the call. A [`LimitGroup`](crate::LimitGroup)'s grant has [`DecidedBy::Outage`] if a policy
     /// decided for one of the limiters.
     pub fn decided_by(&self) -> DecidedBy {
-        let mut all = self.parts().iter().map(Part::decided_by);
+        let mut all = self.holdings().iter().map(Holding::decided_by);
         let first = all.next().unwrap_or(DecidedBy::Store);
         if all.any(|by| by == DecidedBy::Outage) { DecidedBy::Outage } else { first }
     }
@@ -282,7 +281,7 @@ impl Grant {
     /// The log entry, of a group's grant in the first limiter; `None` for leased permits.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn entry(&self) -> Option<&Entry> {
-        match &self.parts()[0].source {
+        match &self.holdings()[0].source {
             Source::Call(decided) => Some(&decided.entry),
             Source::Lease { .. } => None,
         }
@@ -365,23 +364,23 @@ impl Grant {
     pub async fn settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
         let invalid =
             |detail| self.error(Operation::Settle, Error::invalid(Operation::Settle, detail));
-        if self.parts().iter().all(|part| part.is_settled) {
+        if self.holdings().iter().all(|holding| holding.is_settled) {
             let detail = "a grant that was settled before: can be settled once";
             return Err(invalid(detail.to_owned()));
         }
-        let names = self.parts().iter().map(|part| &*part.source.engine().name);
+        let names = self.holdings().iter().map(|holding| &*holding.source.engine().name);
         let actual = actual.into().each(names, 0).map_err(invalid)?;
         let deadline = self.deadline;
-        let answers = self.change(|at, part| {
-            let (held, actual) = (part.held, actual[at].into());
-            let settle = part.source.clone().settle(held, actual, deadline);
-            let is_settled = std::mem::replace(&mut part.is_settled, true);
+        let answers = self.change(|at, holding| {
+            let (held, actual) = (holding.held, actual[at].into());
+            let settle = holding.source.clone().settle(held, actual, deadline);
+            let is_settled = std::mem::replace(&mut holding.is_settled, true);
             (!is_settled).then_some((held.saturating_sub(actual), settle))
         });
         let mut failed = None;
         for Changed { at, is_undone, answer } in answers.await {
             if is_undone {
-                self.parts_mut()[at].is_settled = false;
+                self.holdings_mut()[at].is_settled = false;
             }
             // One that is certain is told first.
             failed = answer.err().filter(|_| is_undone || failed.is_none()).or(failed);
@@ -401,15 +400,15 @@ impl Grant {
 
     /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
-        self.refund_each(|part| part.held).await
+        self.refund_each(|holding| holding.held).await
     }
 
     /// Gives back these permits of each limiter; returns how many came back to each of them at least.
-    async fn refund_each(&mut self, permits: impl Fn(&Part) -> u64) -> Result<u64, Error> {
+    async fn refund_each(&mut self, permits: impl Fn(&Holding) -> u64) -> Result<u64, Error> {
         let deadline = self.deadline;
-        let answers = self.change(|_, part| {
-            let permits = permits(part);
-            let refund = part.source.clone().refund(permits, deadline);
+        let answers = self.change(|_, holding| {
+            let permits = permits(holding);
+            let refund = holding.source.clone().refund(permits, deadline);
             (permits > 0).then_some((permits, refund))
         });
         let (mut credited, mut failed, mut are_undone) = (None, None, true);
@@ -436,23 +435,23 @@ impl Grant {
     /// come with its call. It holds what it held before of those whose call was certainly not executed.
     async fn change<T, F: Future<Output = Result<T, Error>>>(
         &mut self,
-        call: impl Fn(usize, &mut Part) -> Option<(u64, F)>,
+        call: impl Fn(usize, &mut Holding) -> Option<(u64, F)>,
     ) -> Vec<Changed<T>> {
-        let parts = self.parts_mut();
-        let calls = parts.iter_mut().enumerate().filter_map(|(at, part)| {
-            let (back, answer) = call(at, part)?;
-            part.held -= back;
+        let holdings = self.holdings_mut();
+        let calls = holdings.iter_mut().enumerate().filter_map(|(at, holding)| {
+            let (back, answer) = call(at, holding)?;
+            holding.held -= back;
             Some(answer.map(move |answer| (at, back, answer)))
         });
         let answers = join_all(calls).await.into_iter();
         let changed = answers.map(|(at, back, answer)| {
-            let part = &mut parts[at];
+            let holding = &mut holdings[at];
             let executed = answer.as_ref().err().map(Error::execution);
             let is_undone = executed.is_some_and(|it| it != Execution::Unknown);
             if is_undone {
-                part.held += back;
+                holding.held += back;
             }
-            let name = &part.source.engine().name;
+            let name = &holding.source.engine().name;
             Changed { at, is_undone, answer: answer.map_err(|error| error.in_limiter(name)) }
         });
         changed.collect()
@@ -527,7 +526,7 @@ impl Grant {
         F: Future<Output = (Result<T, Error>, Grant)> + Send + 'static,
     {
         let core = self.engine().core.clone();
-        let call = call(Grant { parts: self.parts.clone(), deadline: self.deadline });
+        let call = call(Grant { holdings: self.holdings.clone(), deadline: self.deadline });
         let answered = core.block_on(async move { Ok(call.await) });
         let (answer, grant) = answered.map_err(|error| self.error(operation, error))?;
         *self = grant;

@@ -276,7 +276,14 @@ impl Held {
     fn end(&self, engine: &Engine) -> bool {
         // Before any lock: in a forked child it may be held for ever.
         let is_own = self.process == std::process::id();
-        if !is_own || self.is_over.swap(true, Ordering::AcqRel) {
+        if !is_own || self.is_over.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.is_lost(engine) {
+            // Nobody renews a fixed lease, and has told its holder yet.
+            self.lose(engine);
+        }
+        if self.is_over.swap(true, Ordering::AcqRel) {
             return false;
         }
         self.has_ended.notify_waiters();

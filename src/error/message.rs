@@ -110,9 +110,10 @@ impl Inner {
             ErrorKind::CorruptState if self.is_semaphore => {
                 both("the semaphore cannot be read", "call `delete`, and set the permits again")
             }
-            ErrorKind::CorruptState => {
-                both("the limiter's hash cannot be read", "call `set_rate` to write the rate again")
-            }
+            ErrorKind::CorruptState => both(
+                "the limiter's hash cannot be read",
+                "call `set_rate` to write the rate again, or `delete` if it follows a policy",
+            ),
             ErrorKind::Auth => {
                 fault(format!("the server{at} refused the credentials or the command"))
             }

@@ -52,7 +52,7 @@ fn the_text_says_what_failed_and_what_to_do() {
         (
             executed(ErrorKind::CorruptState).with_detail("rate is \"many\""),
             "acquire of limiter \"api\": the limiter's hash cannot be read (rate is \"many\"): \
-             call `set_rate` to write the rate again",
+             call `set_rate` to write the rate again, or `delete` if it follows a policy",
         ),
         (
             Error::new(ErrorKind::Timeout, Execution::Unknown)

@@ -28,11 +28,13 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=2^32−1; nothing is sent.
-    /// - [`ErrorKind::ExceedsRate`] if `permits` is more than the rate.
-    /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
-    /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if
-    ///   the limiter's keys cannot be read.
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `permits` is not in 1..=2^32−1; nothing
+    ///   is sent.
+    /// - [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) if `permits` is more than the rate.
+    /// - [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter and this handle
+    ///   carries no rate.
+    /// - [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry), [`ErrorKind::WrongType`](crate::ErrorKind::WrongType)
+    ///   or [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if the limiter's keys cannot be read.
     /// - The errors [of the server](RateLimiter#errors-of-the-server).
     ///
     /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes much
@@ -71,8 +73,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// See [`try_acquire`](Self::try_acquire); [`ErrorKind::ExceedsRate`] only if the handle's
-    /// [headroom](Self::with_headroom) is the whole rate.
+    /// See [`try_acquire`](Self::try_acquire); [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) only if the
+    /// handle's [headroom](Self::with_headroom) is the whole rate.
     ///
     /// # Cancel safety
     ///
@@ -109,7 +111,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// See [`try_acquire`](Self::try_acquire); and [`ErrorKind::InvalidArgument`] if the key is empty.
+    /// See [`try_acquire`](Self::try_acquire); and [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if
+    /// the key is empty.
     ///
     /// # Cancel safety
     ///

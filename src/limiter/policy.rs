@@ -48,7 +48,8 @@ impl RateLimiter {
         };
         let mut observer = self.engine().observer.acquire(permits);
         observer.is_queued();
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        // Rounded up: the policy's own delay ends within this millisecond.
+        let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
         let answer = self.decide(&self.request(permits, MaxWait::Delay(delay_ms)), true).await;
         observer.ended(&answer);
         answer

@@ -37,6 +37,13 @@ impl<C> Queue<C> {
             match outcome {
                 Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
                     waiter.free_at = dated.saturating_add(wait.us);
+                    if self.permits_return
+                        && let MaxWait::Until(end) = waiter.request.max_wait
+                    {
+                        // The server counted the rest of the wait from when it decided: without this the last question
+                        // would come too late, by as long as the answer took.
+                        waiter.free_at = waiter.free_at.min(end);
+                    }
                     waiter.has_server_answer = true;
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));

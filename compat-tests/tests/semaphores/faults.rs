@@ -464,6 +464,22 @@ async fn permits_that_come_back_silently_are_found() {
     assert!(waits(Duration::from_secs(20)).await < ms(2000));
 }
 
+/// The last question is asked at the end of a timed wait, however long answers take.
+#[tokio::test]
+async fn a_timed_wait_asks_once_more_at_its_end() {
+    for sort in SORTS {
+        let all = Lossy::start(sort, 1).await;
+        all.watch.acquire(1).await.unwrap().keep();
+        all.proxy.delay(ms(5), ms(5));
+        let set = async {
+            tokio::time::sleep(ms(450)).await;
+            let () = all.server.run(redis::cmd("SET").arg("lossy").arg(1).take()).await;
+        };
+        let (answer, ()) = tokio::join!(all.ours.try_acquire(1, ms(700)), set);
+        assert!(answer.unwrap().is_ok(), "{sort:?}: it came back 250 ms before the end");
+    }
+}
+
 #[tokio::test]
 async fn aserver_that_comes_back_empty_is_set_up_again() {
     let server = Server::start().await;

@@ -62,8 +62,6 @@ async fn user(sort: Sort, semaphore: Limiter, ledger: Arc<Ledger>, user: u64) ->
         let answer = match call.answer().await {
             // What it was granted, it gives back by itself.
             Err(error) if error.kind == ErrorKind::Cancelled => continue,
-            // Redisson has not subscribed within the time that the call waits.
-            Err(error) if !is_rust && error.message.contains("subscription lock") => continue,
             answer => answer,
         };
         let Some(permit) = granted(answer) else { continue };

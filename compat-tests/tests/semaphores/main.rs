@@ -70,6 +70,10 @@ impl Sort {
 
 /// The permit that an answer has: a plain one is text without digits.
 fn granted(answer: Answer<Value>) -> Option<String> {
+    // Redisson has not subscribed within the time that the call waits.
+    if answer.as_ref().is_err_and(|error| error.message.contains("subscription lock")) {
+        return None;
+    }
     match answer.unwrap() {
         Value::Bool(granted) => granted.then(String::new),
         permit => permit.as_str().map(str::to_owned),

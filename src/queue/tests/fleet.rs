@@ -63,7 +63,6 @@ enum Demand {
     Arrivals(f64),
 }
 
-#[expect(clippy::large_enum_variant, reason = "there are few at a time")]
 enum Event {
     /// A new request of this client.
     Arrive(usize),
@@ -73,7 +72,7 @@ enum Event {
     Step(usize),
     /// A call reaches the store.
     Decide(usize, Box<AcquireCall>),
-    Reply(usize, Time, AcquireReply),
+    Reply(usize, Time, Box<AcquireReply>),
 }
 
 struct Client {
@@ -306,9 +305,9 @@ impl Fleet {
             Event::Decide(client, call) => {
                 let dated = self.now / MS * MS;
                 let reply = self.decide(*call);
-                self.at(self.now + ROUND_TRIP / 2, Event::Reply(client, dated, reply));
+                self.at(self.now + ROUND_TRIP / 2, Event::Reply(client, dated, Box::new(reply)));
             }
-            Event::Reply(client, dated, reply) => self.reply(client, dated, reply),
+            Event::Reply(client, dated, reply) => self.reply(client, dated, *reply),
         }
     }
 
