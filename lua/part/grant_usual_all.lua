@@ -12,7 +12,9 @@ do
       plain and call('HMGET', names[k + 1], 'rate', 'interval', 'type', 'keepAliveTime')
     all_fields[i] = f
     plain = plain and f[1] and f[2] and f[3] and #ARGV[a + 1] == 21 and
-      f[3] .. ' ' .. f[1] .. ' ' .. f[2] .. ' ' .. (f[4] or '0') == ARGV[a + 3]
+      f[3] .. ' ' .. f[1] .. ' ' .. f[2] .. ' ' .. (f[4] or '0') == ARGV[a + 3] and
+      -- An audit sums the log, as the parts below do.
+      ARGV[a + 5] == '0'
     if plain then
       local mode = f[3] ~= '0' and 2 or 0
       local hash_key, value_key, log_key = names[k + 1], names[k + 2 + mode], names[k + 3 + mode]
