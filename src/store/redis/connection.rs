@@ -196,25 +196,28 @@ impl Connection {
         connections: &Arc<Connections>,
         limit: Duration,
     ) -> Result<Arc<OpenConnection>, Error> {
-        let (attempt, dead) = {
-            let mut last = lock(&self.last);
-            match last.as_ref().map(|attempt| (attempt, attempt.peek())) {
-                Some((_, Some(Ok(open)))) if !open.is_closed() => return Ok(open.clone()),
-                Some((_, Some(Err((at, error))))) if at.elapsed() < BACKOFF => {
-                    return Err(error.clone());
+        loop {
+            let (attempt, dead) = {
+                let mut last = lock(&self.last);
+                match last.as_ref().map(|attempt| (attempt, attempt.peek())) {
+                    Some((_, Some(Ok(open)))) if !open.is_closed() => return Ok(open.clone()),
+                    Some((_, Some(Err((at, error))))) if at.elapsed() < BACKOFF => {
+                        return Err(error.clone());
+                    }
+                    Some((under_way, None)) => (under_way.clone(), None),
+                    _ => {
+                        let attempt = self.connect(connections.clone(), limit);
+                        let before = last.replace(attempt.clone());
+                        (attempt, before)
+                    }
                 }
-                Some((under_way, None)) => (under_way.clone(), None),
-                _ => {
-                    let attempt = self.connect(connections.clone(), limit);
-                    let before = last.replace(attempt.clone());
-                    (attempt, before)
-                }
+            };
+            if let Some(Ok(dead)) = dead.as_ref().and_then(Opening::peek) {
+                self.observer.lost(&dead.server, "closed");
             }
-        };
-        if let Some(Ok(dead)) = dead.as_ref().and_then(Opening::peek) {
-            self.observer.lost(&dead.server, "closed");
+            // Then look again: it may have ended long ago, if all that awaited it had given up before.
+            _ = attempt.await;
         }
-        attempt.await.map_err(|(_, error)| error)
     }
 
     fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Opening {
