@@ -2,6 +2,7 @@
 //!
 //! The clock only supplies dates: timeouts and timers run on the runtime's own time.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,10 +26,10 @@ use steady::SteadyClock;
 /// tells how much a clock differs from the server's.
 ///
 /// Timeouts and waits do not follow this clock: they run on the tokio runtime's own time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Clock(TimeSource);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 enum TimeSource {
     #[default]
     System,
@@ -149,6 +150,17 @@ impl Reading {
 
 /// The value of a manual clock that follows the system's clock.
 const FOLLOW_SYSTEM: i64 = i64::MIN;
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            TimeSource::System => f.write_str("Clock::system"),
+            TimeSource::Server => f.write_str("Clock::server"),
+            TimeSource::Runtime { .. } => f.write_str("Clock::runtime"),
+            TimeSource::Manual(_) => f.write_str("Clock::manual"),
+        }
+    }
+}
 
 /// Sets a [`Clock::manual`]. Clones set the same clock.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@ if action == 'peek' then
   return {0, free, limit, possible > free and max(1, wait(possible)) or 0, p > limit and 1 or 0, wanted}
 elseif action == 'give' then
   local _, mark, fraction, p = numbers('<I7I7I7I7', requests)
-  local credit = give(mark, fraction, p)
+  -- Of what was reset nothing comes back.
+  local credit = was_used and give(mark, fraction, p) or 0
   roll()
   write(credit)
   return {0, credit}

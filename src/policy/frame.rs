@@ -350,7 +350,8 @@ impl Limiter {
         if let Some(record) = self.replay {
             return Ok(record.total);
         }
-        let credit = self.give_back(mark, permits);
+        // Of what was reset nothing comes back.
+        let credit = if self.was_used { self.give_back(mark, permits) } else { 0 };
         let is_recorded = credit > 0 || self.gave;
         if is_recorded || self.notes.has_changed {
             self.write(space, keys, is_recorded.then_some(credit), false)?;

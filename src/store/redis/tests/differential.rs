@@ -14,7 +14,8 @@ mod damage;
 mod program;
 mod world;
 
-use program::{Op, Seen, Who, op, rate};
+use damage::Damage;
+use program::{Attempt, Op, Seen, Who, op, rate};
 use world::World;
 
 const T0: i64 = 1_700_000_000_000;
@@ -91,4 +92,34 @@ fn an_entry_is_not_lowered_into_another_one() {
     let left: Vec<i64> =
         world.memory.raw_log(own.all()[2]).iter().map(|(score, _)| score - T0).collect();
     assert_eq!(left, [-500, 0, 0], "the younger ones stay, and what was taken too much is a debt");
+}
+
+/// A value that says more than the log: a call with an audit takes the excess out of the log.
+#[test]
+fn an_audit_of_limiters_in_a_group_is_made_whatever_is_granted() {
+    let server = Server::start(&[]).expect("without a server nothing is compared");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = super::store(&server.url(), Duration::from_secs(20)).unwrap();
+    let mut raw = server.raw();
+    let mut world = World::new(&runtime, &store, &mut raw);
+    let acquire = |permits, audit_limit| Op::AcquireAll {
+        client: 0,
+        groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
+        factor: 1,
+        seen: [Seen::Known, Seen::Known],
+        audit_limit,
+        create: Some(Rate::from_wire(Mode::Overall, 11, 60_000, 0)),
+        tag: (1, 1),
+        attempt: Attempt::First,
+    };
+    let left = |world: &World| {
+        let own = world.keys(Who(0, 0));
+        world.memory.raw_get(own.all()[1])
+    };
+    world.step(&acquire(6, 0)).and_then(|()| world.compare()).unwrap();
+    world.damage(Who(0, 0), &Damage::Value(false, "9".to_owned()));
+    for (audit_limit, expected) in [(0, "8"), (5, "7")] {
+        world.step(&acquire(1, audit_limit)).and_then(|()| world.compare()).unwrap();
+        assert_eq!(left(&world).as_deref(), Some(expected), "audit of {audit_limit}");
+    }
 }
