@@ -79,8 +79,8 @@ if is_short and not is_plain then
   reply[5] = first and first < 922337203685477 and first or -1
 end
 reply[3] = new
-if granted == 0 and not v then
-  -- What is refused sets nothing up.
+if granted == 0 and not v and out == 0 then
+  -- What is refused sets nothing up. (Permits that are out have lost their value, which comes back.)
   new = nil
 end
 keep_alive = tonumber(ARGV[11])

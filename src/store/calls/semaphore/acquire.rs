@@ -125,8 +125,9 @@ impl StoreCall for SemaphoreAcquireCall {
                 space.expire_at(&keys.value, at);
             }
         }
-        // What is refused sets nothing up.
-        state.value = (granted > 0 || state.value.is_some()).then_some(value - taken);
+        // What is refused sets nothing up. (Permits that are out have lost their value, which comes back.)
+        let is_set_up = granted > 0 || out > 0 || state.value.is_some();
+        state.value = is_set_up.then_some(value - taken);
         state.write(space, keys, self.lane.as_ref())?;
         live_on(space, keys, self.keep_alive_ms);
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
