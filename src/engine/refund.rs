@@ -107,7 +107,7 @@ impl Engine {
         let refund = async move {
             let deadline = instant_after(deadline);
             let (call, before) = engine.join_refund(&entry, permits, deadline, true)?;
-            let freed = within(deadline, call).await?;
+            let freed = engine.freed_by(call, deadline).await?;
             Ok(freed.saturating_sub(before).min(permits))
         };
         self.core.in_runtime(refund).await
@@ -121,8 +121,17 @@ impl Engine {
         deadline: Duration,
     ) -> Result<(), Error> {
         let call = self.begin_to_give_back(entry, permits)?;
-        let freed = within(instant_after(deadline), call);
+        let engine = self.clone();
+        let freed = async move { engine.freed_by(call, instant_after(deadline)).await };
         self.core.in_runtime(freed).await.map(drop)
+    }
+
+    /// Waits for a refund. If its caller gives up before, the permits may be back all the same.
+    async fn freed_by(&self, call: RefundInFlight, deadline: Instant) -> Result<u64, Error> {
+        let may_come_back = self.permits_may_come_back();
+        let freed = within(deadline, call).await?;
+        may_come_back.none_came_back();
+        Ok(freed)
     }
 
     /// Gives permits of an entry back in the background. If the runtime is ending, they expire like any

@@ -29,7 +29,6 @@ impl Flight {
             .outcomes
             .iter()
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
-        engine.server_answered();
         let reply = answered.reply;
         let rate = reply.rate;
         // The permits left for this class.
@@ -68,6 +67,8 @@ impl Flight {
         state.observe(engine);
         drop(state);
         drop(knowledge);
+        // Not before: an observer that hears of it may call the client.
+        engine.server_answered();
         // Otherwise leased permits would go to callers that come after one that must wait.
         let ends_leases = is_other_rate || has_waiters;
         let lease = Lease { entry: entry.clone(), left: leased, end: answered.hold_end };
