@@ -101,8 +101,8 @@ impl SemaphoreOptions {
 
     /// Removes the semaphore once nobody has acquired or renewed a permit of it for this long: at least the lease, in
     /// whole milliseconds. By default, as with Redisson, it stays until it is deleted. For semaphores with
-    /// [`permits`](Self::permits), which the next acquire sets up again; a [limit](crate::web::Limit::concurrency) by
-    /// key has twice the lease, and at least a minute.
+    /// [`permits`](Self::permits), which the next acquire sets up again. In the web layers, `Limit::concurrency` by key
+    /// has twice the lease, and at least a minute.
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
         self.keep_alive = Some(keep_alive);
         self
