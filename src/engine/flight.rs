@@ -136,8 +136,8 @@ impl Flight {
         self.observer = engine.observer.acquire_call(size, span);
         let answer = self.answer().await;
         self.has_ended = true;
-        match answer {
-            Ok(answered) => tell_by_turns(self.decided(answered)).await,
+        let told = match answer {
+            Ok(answered) => self.decided(answered),
             Err(error) => {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
                 let is_known =
@@ -148,7 +148,8 @@ impl Flight {
                 }
                 self.failed(&error)
             }
-        }
+        };
+        tell_by_turns(told).await
     }
 
     pub(super) fn has_callers(&self) -> bool {

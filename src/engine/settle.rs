@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, Caller, Decided, Granted, Verdict, tell_failed};
+use super::answer::{Answer, Caller, Decided, Granted, Verdict};
 use super::flight::{Answered, Flight};
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
@@ -122,8 +122,8 @@ impl Flight {
         told.collect()
     }
 
-    /// Handles the call's final failure: tells the callers and returns how many there were.
-    pub(super) fn failed(&self, error: &Error) -> usize {
+    /// Handles the call's final failure. Returns what the callers are to be told.
+    pub(super) fn failed(&self, error: &Error) -> Vec<(Caller, Verdict)> {
         let engine = &self.engine;
         self.observer.tell(CallEvent::Failed { error });
         engine.server_failed(self.attempt_began, error);
@@ -139,7 +139,7 @@ impl Flight {
             state.observe(engine);
             callers
         };
-        tell_failed(callers, error)
+        callers.into_iter().map(|caller| (caller, Err(error.clone()))).collect()
     }
 
     /// Handles the end of the call's runtime: returns the callers, to be dropped once no lock is held.
