@@ -1,10 +1,15 @@
 //! What is decided while the server is away, and how it comes back.
 
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
+use crate::error::Error;
+use crate::observe::{Event, ObservedLimiter, Observer};
 use crate::{CircuitState, Fraction, InProcessStore, ManualClock, OnOutage, Usage};
 
 mod groups;
@@ -166,6 +171,49 @@ async fn calls_are_answered_at_once_while_one_probe_at_a_time_looks_for_the_serv
     assert_eq!(world.attempts(), before, "nothing but probes was sent");
     // A minute of pauses of one to two seconds, after shorter ones.
     assert!((30..=70).contains(&world.probes()), "{} probes", world.probes());
+}
+
+/// Calls its limiter when an outage ends.
+#[derive(Debug, Default)]
+struct CallsAtTheEnd {
+    limiter: OnceLock<RateLimiter>,
+    calls: AtomicU64,
+}
+
+impl Observer for CallsAtTheEnd {
+    fn event(&self, _: Option<&ObservedLimiter>, event: &Event<'_>) {
+        if let (Event::CircuitClosed { .. }, Some(limiter)) = (event, self.limiter.get()) {
+            let _ = limiter.try_acquire_now(1).now_or_never();
+            self.calls.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_may_call_the_limiter_when_an_answer_ends_the_outage() {
+    let world = World::new();
+    let observer = Arc::new(CallsAtTheEnd::default());
+    let builder = Client::builder().observer(observer.clone()).on_outage(OnOutage::Deny);
+    let limiter = world.client_by(builder).limiter("api").unwrap().with_rate(rate(100));
+    observer.limiter.set(limiter.clone()).unwrap();
+    grant(&limiter, 1).await;
+    // Not so long that the answer counts as late, or the prober looks first.
+    world.store.ledger().second_takes.store(10, Ordering::SeqCst);
+    let slow = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.try_acquire_now(1).await.unwrap() }
+    });
+    sleep(ms(2)).await;
+    // Another limiter's call fails, in this test.
+    let error = Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
+    let engine = limiter.engine();
+    engine.server_failed(engine.core.now(), &error);
+    assert_eq!(limiter.outages().circuit, CircuitState::Open);
+    // Its caller is answered at once, and the call goes on.
+    assert!(!slow.await.unwrap().is_granted());
+    assert_eq!((world.probes(), observer.calls.load(Ordering::SeqCst)), (0, 0));
+    sleep(ms(15)).await;
+    assert_eq!((world.probes(), observer.calls.load(Ordering::SeqCst)), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
