@@ -158,10 +158,16 @@ fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
     if !text.contains("refused to switch database") {
         return reply::not_sent(error);
     }
-    let invalid = Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted);
-    match text.contains("Authentication required") || text.contains("permissions") {
-        true => Error::new(ErrorKind::Auth, Execution::NotExecuted),
-        false => invalid.with_detail(format!("database {} cannot be used", login.db())),
+    let is = |kind| Error::new(kind, Execution::NotExecuted);
+    if text.contains("Authentication required") || text.contains("permissions") {
+        is(ErrorKind::Auth)
+    } else if text.contains(" is busy ") || text.contains(" is loading ") {
+        // While a script runs for too long, servers refuse SELECT as well, and calls need a new connection because the
+        // script has kept the old one from being answered.
+        is(ErrorKind::Unavailable)
+    } else {
+        is(ErrorKind::InvalidArgument)
+            .with_detail(format!("database {} cannot be used", login.db()))
     }
     .with_source(error)
 }

@@ -370,6 +370,36 @@ async fn a_server_that_refuses_writes_is_unavailable() {
     assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::NotExecuted);
 }
 
+/// Otherwise neither another attempt would be made nor an outage policy asked, as if the database were a mistake.
+#[tokio::test]
+async fn a_server_that_runs_a_script_for_too_long_is_unavailable_in_any_database() {
+    let Some(server) = Server::start(&["--lua-time-limit", "10"]) else { return };
+    let mut raw = server.raw();
+    let endless = std::thread::spawn(move || {
+        redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut raw).unwrap_err()
+    });
+    let mut raw = server.raw();
+    let is_busy = |raw: &mut redis::Connection| {
+        redis::cmd("PING").exec(raw).is_err_and(|error| error.code() == Some("BUSY"))
+    };
+    while !is_busy(&mut raw) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let stores = [0, 1]
+        .map(|database| super::store(&format!("{}/{database}", server.url()), DEADLINE).unwrap());
+    for store in &stores {
+        assert_failure(acquire(store).await, ErrorKind::Unavailable, Execution::NotExecuted);
+    }
+    redis::cmd("SCRIPT").arg("KILL").exec(&mut raw).unwrap();
+    endless.join().unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for store in &stores {
+        granted(store).await;
+    }
+    let none = super::store(&format!("{}/99", server.url()), DEADLINE).unwrap();
+    assert_failure(acquire(&none).await, ErrorKind::InvalidArgument, Execution::NotExecuted);
+}
+
 /// The kind and execution of a server's error line.
 fn read_error_line(line: &str) -> (ErrorKind, Execution) {
     let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
