@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::error::{Error, Operation};
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
-use crate::store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
+use crate::store::redis::{Cluster, Replicated, Sentinels, Topology};
 
 mod reasons;
 #[cfg(test)]
@@ -157,23 +157,23 @@ impl Reader {
     }
 
     fn read(mut self) -> Result<RedissonYaml, Why> {
-        self.read_login()?;
         self.read_name_mapper()?;
         self.read_database()?;
         self.read_address_map()?;
+        let nodes = match self.kind {
+            "singleServerConfig" => vec![address(&self.needed("address")?)],
+            "clusterServersConfig" | "replicatedServersConfig" => {
+                self.addresses("nodeAddresses")?
+            }
+            _ => Vec::new(),
+        };
+        self.read_login(nodes.first().map_or("", String::as_str))?;
+        let nodes = nodes.iter().map(String::as_str);
         let topology = match self.kind {
-            "singleServerConfig" => {
-                Endpoint::try_from(&*self.needed("address")?).map(Topology::from)
-            }
-            "clusterServersConfig" => {
-                let nodes = self.list("nodeAddresses")?;
-                Cluster::new(nodes.iter().map(String::as_str)).map(Topology::from)
-            }
+            "singleServerConfig" => nodes.last().unwrap_or("").try_into().map(Topology::Single),
+            "clusterServersConfig" => Cluster::new(nodes).map(Topology::from),
             "sentinelServersConfig" => self.read_sentinels()?.map(Topology::from),
-            "replicatedServersConfig" => {
-                let nodes = self.list("nodeAddresses")?;
-                Replicated::new(nodes.iter().map(String::as_str)).map(Topology::from)
-            }
+            "replicatedServersConfig" => Replicated::new(nodes).map(Topology::from),
             _ => {
                 return Err("masterSlaveServersConfig is not supported: its master is fixed. Use \
                     replicatedServersConfig, which finds the master"
@@ -190,12 +190,18 @@ impl Reader {
         Ok(RedissonYaml { builder, topology, ignored })
     }
 
-    fn read_login(&mut self) -> Result<(), Why> {
+    /// As in Redisson, the credentials in an address count before those beside it, and a user without a password is
+    /// not used.
+    fn read_login(&mut self, address: &str) -> Result<(), Why> {
         let (user, password) = (self.text("username")?, self.text("password")?);
+        let login = address.rsplit_once('@').and_then(|(login, _)| login.split_once("://"));
+        let has_user = login.is_some_and(|(_, login)| !login.starts_with(':'));
         let access = &mut self.builder.access;
+        let has_password = access.password.is_some() || password.is_some() || login.is_some();
+        let user = user.filter(|_| has_password && !has_user);
         access.user = access.user.take().or(user);
-        access.password = access.password.take().or(password);
-        if self.take("credentialsResolver").is_some_and(|resolver| !is_default(&resolver)) {
+        access.password = access.password.take().or(password.filter(|_| login.is_none()));
+        if self.take_unless_default("credentialsResolver", "DefaultCredentialsResolver").is_some() {
             if self.builder.access.password.is_none() {
                 return Err(
                     "credentialsResolver: what it answers cannot be known: give the builder a \
@@ -211,8 +217,8 @@ impl Reader {
     /// Never ignored: keys without their prefix would be those of other limiters.
     fn read_name_mapper(&mut self) -> Result<(), Why> {
         // The builder's own prefix replaces the mapper.
-        let mapper = self.take("nameMapper").filter(|_| self.builder.key_prefix.is_empty());
-        let mut mapper = match mapper.filter(|mapper| !is_default(mapper)) {
+        let mapper = self.take_unless_default("nameMapper", "DefaultNameMapper");
+        let mut mapper = match mapper.filter(|_| self.builder.key_prefix.is_empty()) {
             None => return Ok(()),
             Some(Node::Map(mapper)) => mapper,
             Some(_) => return Err("nameMapper: must name a class".to_owned()),
@@ -248,9 +254,9 @@ impl Reader {
         if !matches!(self.kind, "clusterServersConfig" | "sentinelServersConfig") {
             return Ok(());
         }
-        let map = match (self.take("natMap"), self.take("natMapper")) {
+        let mapper = self.take_unless_default("natMapper", "DefaultNatMapper");
+        let map = match (self.take("natMap"), mapper) {
             (Some(map), _) => map,
-            (None, Some(mapper)) if is_default(&mapper) => return Ok(()),
             (None, Some(Node::Map(mut mapper))) => {
                 let map = mapper.take("hostsPortMap").or_else(|| mapper.take("hostsMap"));
                 map.ok_or(
@@ -274,7 +280,7 @@ impl Reader {
 
     fn read_sentinels(&mut self) -> Result<Result<Sentinels, Error>, Why> {
         let name = self.needed("masterName")?;
-        let addresses = self.list("sentinelAddresses")?;
+        let addresses = self.addresses("sentinelAddresses")?;
         let (user, password) = (self.text("sentinelUsername")?, self.text("sentinelPassword")?);
         let sentinels = Sentinels::new(name, addresses.iter().map(String::as_str));
         Ok(sentinels.map(|mut sentinels| {
@@ -329,6 +335,11 @@ impl Reader {
         self.root.take(name).or_else(|| self.block.take(name))
     }
 
+    /// Takes a setting out; `None` if it is this class, which Redisson uses by default.
+    fn take_unless_default(&mut self, name: &str, class: &str) -> Option<Node> {
+        self.take(name).filter(|node| !matches!(node, Node::Map(map) if map.class == class))
+    }
+
     fn text(&mut self, name: &str) -> Result<Option<String>, Why> {
         let node = self.take(name);
         text_of(name, node)
@@ -351,6 +362,10 @@ impl Reader {
             None => return Err(format!("{} has no {name}", self.kind)),
         };
         list.into_iter().filter_map(|node| text_of(name, Some(node)).transpose()).collect()
+    }
+
+    fn addresses(&mut self, name: &str) -> Result<Vec<String>, Why> {
+        Ok(self.list(name)?.iter().map(|url| address(url)).collect())
     }
 
     fn ignore(&mut self, name: &str, reason: &'static str) {
@@ -382,9 +397,21 @@ fn read_pem(name: &str, url: &str) -> Result<String, Why> {
     pem.ok_or_else(|| why("it is not in PEM format"))
 }
 
-/// Whether this is the class that Redisson uses by default.
-fn is_default(node: &Node) -> bool {
-    matches!(node, Node::Map(map) if map.class.starts_with("Default"))
+/// An address as Redisson reads it: a path does not name a database, what stands alone before the `@` is a password, and
+/// a `+` in it a space. Otherwise a file could lead to other limiters here than in Java.
+fn address(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "unix") else {
+        return url.to_owned();
+    };
+    let end = rest.rfind('@').unwrap_or(0);
+    let end = rest[end..].find(['/', '?', '#']).map_or(rest.len(), |at| end + at);
+    match rest[..end].rsplit_once('@') {
+        Some((login, host)) => {
+            let colon = if login.contains(':') { "" } else { ":" };
+            format!("{scheme}://{colon}{}@{host}", login.replace('+', "%20"))
+        }
+        None => format!("{scheme}://{}", &rest[..end]),
+    }
 }
 
 fn text_of(name: &str, node: Option<Node>) -> Result<Option<String>, Why> {

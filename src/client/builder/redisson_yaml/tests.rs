@@ -176,6 +176,42 @@ fn what_answers_credentials_is_not_replaced_by_none() {
     assert_eq!(ignored(&file), ["singleServerConfig.credentialsResolver"]);
 }
 
+/// Otherwise both sides would read one file and use limiters of different databases, or one of them could not log in.
+#[test]
+fn addresses_and_credentials_mean_what_they_mean_to_redisson() {
+    for (url, read) in [
+        ("redis://db:6379/3", "redis://db:6379"),
+        ("rediss://[::1]:1?protocol=resp3", "rediss://[::1]:1"),
+        ("redis://secret@db:1", "redis://:secret@db:1"),
+        ("valkey://app:a+b%2B@db:1/2", "valkey://app:a%20b%2B@db:1"),
+        ("redis://:a/b@db:1", "redis://:a/b@db:1"),
+        ("unix:///s?db=1", "unix:///s?db=1"),
+    ] {
+        assert_eq!(address(url), read);
+    }
+    let login = |settings: &str| {
+        let access = read(&format!("singleServerConfig: {{{settings}}}\n")).builder.access;
+        (access.user, access.password, access.database)
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let file = "username: app, password: file";
+    for (settings, expected) in [
+        (format!("address: 'redis://db:1/3', {file}"), (some("app"), some("file"), None)),
+        (format!("address: 'redis://url@db:1', {file}"), (some("app"), None, None)),
+        (format!("address: 'redis://me:url@db:1', {file}, database: 2"), (None, None, Some(2))),
+        ("address: 'redis://db:1', username: app".to_owned(), (None, None, None)),
+    ] {
+        assert_eq!(login(&settings), expected, "{settings}");
+    }
+}
+
+#[test]
+fn a_class_of_ones_own_is_no_default_whatever_its_name() {
+    let text = "singleServerConfig: {address: 'redis://db'}\n\
+                nameMapper: !<com.example.DefaultPrefixMapper> {}\n";
+    assert!(refused(text).contains("what nameMapper does cannot be known"), "{}", refused(text));
+}
+
 #[test]
 fn variables_come_from_the_environment() {
     // Cargo sets this variable for every test.
