@@ -167,7 +167,9 @@ impl Client {
         }
         for (at, member) in members.iter().enumerate() {
             let name = member.name();
-            if members[..at].iter().any(|other| other.engine().keys == member.engine().keys) {
+            // Limiters called `api` and `{api}` have the same value and log.
+            let value = &member.engine().keys.value;
+            if members[..at].iter().any(|other| other.engine().keys.value == *value) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
             }
             if member.engine().has_headroom() {
@@ -672,6 +674,8 @@ mod tests {
         let none: [&RateLimiter; 0] = [];
         assert!(text(world.client.all_of(none)).contains("0 limiters"));
         assert!(text(world.client.all_of([&fast, &fast])).contains("\"fast\" is twice"));
+        let same = world.limiter("{fast}", 5, SECOND);
+        assert!(text(world.client.all_of_in_turn([&fast, &same])).contains("\"{fast}\" is twice"));
         assert!(
             text(world.client.all_of([&fast, &foreign])).contains("\"slow\" belongs to another")
         );
