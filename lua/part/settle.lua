@@ -29,7 +29,7 @@ local function settle(s)
   if not exceeds and credit > 0 and s.left == 0 then
     -- An older Redisson's entries do not say what else was used.
     s.value = rate
-  elseif exceeds or credit > 0 and value > rate - credit then
+  elseif exceeds or value > rate - credit then
     -- Permits that Redisson's release gave back are still in the log. They stay given back, and are not
     -- credited again when they expire. The value of a client of its own may be from a rate that is unknown
     -- to this call, but nobody releases permits of its log.

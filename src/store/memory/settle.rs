@@ -45,7 +45,7 @@ pub(crate) fn settle(
     if !exceeds && dropped.credit > 0 && live.left == 0 {
         return Ok(known(rate));
     }
-    if exceeds || dropped.credit > 0 && v > rate {
+    if exceeds || v > rate {
         // Permits that Redisson's release gave back are still in the log. They stay given back, and are not
         // credited again when they expire. The value of a client of its own may be from a rate that is
         // unknown to this call, but nobody releases permits of its log.

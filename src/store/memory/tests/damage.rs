@@ -329,7 +329,7 @@ fn divergence_7_peek_is_a_pure_read_within_bounds() {
     c.clock.advance(10);
     assert_eq!((c.available(), c.peek(0).unwrap().wait.ms()), (0, 0));
     c.set_value("50");
-    assert_eq!(c.available(), 10);
+    assert_eq!(c.available(), 0);
     c.clock.advance(I);
     let before = c.store.snapshot();
     assert_eq!(c.available(), 10);

@@ -239,3 +239,22 @@ fn the_usage_is_dropped_and_the_hash_stays() {
     assert_eq!(drop_usage(&c, Mode::PerClient), None);
     assert!(!c.store.run(&c.keys, &KeysCall::Exists).unwrap());
 }
+
+/// Java may release more than was taken; and this client may have met a higher rate in a call that knew another one, as
+/// those of its other classes and of its settlements do.
+#[test]
+fn a_value_above_the_rate_is_not_believed() {
+    for mode in [Mode::Overall, Mode::PerClient] {
+        let mut c = client();
+        let rate = Rate::from_wire(mode, 10, I as u64, 0);
+        try_set(&c, rate).unwrap();
+        c.grant(4);
+        let value = c.keys.of_mode(mode)[1].clone();
+        c.store.raw_set(&value, "990");
+        assert_eq!(c.available(), 6);
+        assert!(matches!(c.take(7), Outcome::Refused(_)));
+        assert_eq!(c.store.raw_get(&value).as_deref(), Some("6"));
+        c.grant(6);
+        assert!(matches!(c.take(1), Outcome::Refused(_)));
+    }
+}
