@@ -65,6 +65,21 @@ impl Engine {
         self.classes.first.upgrade()
     }
 
+    /// A call has met another rate than the one before, and fitted the value to it. The other classes have not seen that:
+    /// if the old rate came back, they would take what the other one allowed for theirs.
+    pub(super) fn rate_changed(self: &Arc<Self>) {
+        let classes = self.all_classes();
+        let others = classes.iter().filter(|class| !Arc::ptr_eq(class, self));
+        others.for_each(|class| class.knowledge().seen = None);
+    }
+
+    /// The same of a call whose answer was lost, and which may have met any rate; for a group, at each of its limiters.
+    pub(super) fn rate_may_have_changed(self: &Arc<Self>) {
+        let members = self.members.iter().map(|member| &member.engine);
+        let classes = members.chain([self]).flat_map(Engine::all_classes);
+        classes.for_each(|class| class.knowledge().seen = None);
+    }
+
     /// Whether the class leaves a part of the rate to others.
     pub(crate) fn has_headroom(&self) -> bool {
         self.classes.headroom.is_some()

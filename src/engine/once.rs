@@ -58,7 +58,10 @@ impl Engine {
             }
         };
         let rate = reply.rate;
-        self.knowledge().learn(&call.groups, &reply, false);
+        let is_other_rate = self.knowledge().learn(&call.groups, &reply, false);
+        if is_other_rate {
+            self.rate_changed();
+        }
         self.server_answered();
         self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);
@@ -124,7 +127,12 @@ impl Engine {
         match &answer {
             Ok(reply) if self.core.clock.is_servers() => self.saw_server_time(reply.now),
             Ok(_) => {}
-            Err(error) => self.server_failed(began, error),
+            Err(error) => {
+                if error.execution() == Execution::Unknown {
+                    self.rate_may_have_changed();
+                }
+                self.server_failed(began, error);
+            }
         }
         answer
     }

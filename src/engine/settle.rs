@@ -67,6 +67,9 @@ impl Flight {
         state.observe(engine);
         drop(state);
         drop(knowledge);
+        if is_other_rate {
+            engine.rate_changed();
+        }
         // Not before: an observer that hears of it may call the client.
         engine.server_answered();
         // Otherwise leased permits would go to callers that come after one that must wait.
@@ -128,7 +131,7 @@ impl Flight {
         self.observer.tell(CallEvent::Failed { error });
         engine.server_failed(self.attempt_began, error);
         if error.execution() == Execution::Unknown {
-            engine.knowledge().seen = None;
+            engine.rate_may_have_changed();
         }
         let callers = {
             let mut state = self.lane.lock();
@@ -144,7 +147,7 @@ impl Flight {
 
     /// Handles the end of the call's runtime: returns the callers, to be dropped once no lock is held.
     pub(super) fn abandoned(&self) -> Vec<Caller> {
-        self.engine.knowledge().seen = None;
+        self.engine.rate_may_have_changed();
         let mut state = self.lane.lock();
         let callers = state.queue.failed();
         state.observe(&self.engine);

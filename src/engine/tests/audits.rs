@@ -91,3 +91,59 @@ async fn calls_expect_expired_entries_once_permits_come_back() {
     assert!(limiter.try_acquire(1, ms(2000)).await.unwrap().is_granted());
     assert_eq!(ledger.expecting.load(Ordering::SeqCst), 1);
 }
+
+/// Of what the lost attempt found and applied nothing is known, for a group's limiters as for one alone.
+#[tokio::test(start_paused = true)]
+async fn after_an_unknown_outcome_the_value_is_not_believed() {
+    let world = World::new();
+    let client = world.client();
+    let per_client = rate(10).with_mode(crate::Mode::PerClient);
+    let [one, other] =
+        ["api", "other"].map(|name| client.limiter(name).unwrap().with_rate(per_client));
+    let group = client.all_of([&one, &other]).unwrap().with_deadline(ms(100)).unwrap();
+    let one = one.with_deadline(ms(100)).unwrap();
+    let keys = one.engine().keys.clone();
+    let keys = Keys { value: keys.client_value.clone(), ..keys };
+    assert!(group.try_acquire_now(4).await.unwrap().is_granted());
+    for is_group in [false, true] {
+        world.store.ledger().lose.store(u64::MAX, Ordering::SeqCst);
+        let lost = match is_group {
+            false => one.try_acquire_now(1).await,
+            true => group.try_acquire_now(1).await,
+        };
+        assert_eq!(lost.unwrap_err().execution(), Execution::Unknown);
+        world.store.ledger().lose.store(0, Ordering::SeqCst);
+        sleep(ms(200)).await;
+        // As a rate that was raised and lowered again leaves it.
+        world.store.lose_permits(&keys, -4);
+        let asked = match is_group {
+            false => one.try_acquire_now(7).await,
+            true => group.try_acquire_now(7).await,
+        };
+        assert!(!asked.unwrap().is_granted(), "of a group: {is_group}");
+    }
+}
+
+/// A rate that is raised and lowered again, while only one class of callers asks, must not leave the other with what the
+/// higher one allowed.
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_another_class_has_met_leaves_nothing() {
+    for (of_jobs, left) in [(1, 7), (5, 3), (990, 0)] {
+        let world = World::new();
+        let limiter = world.client().limiter("api").unwrap();
+        let per_client = |permits| rate(permits).with_mode(crate::Mode::PerClient);
+        limiter.try_set_rate(per_client(10)).await.unwrap();
+        let jobs = limiter.clone().with_headroom(crate::Fraction::one_of(1000)).unwrap();
+        assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+        assert!(jobs.try_acquire_now(1).await.unwrap().is_granted());
+        let operator = world.client().limiter("api").unwrap();
+        operator.update_rate(per_client(1000), crate::Usage::Keep).await.unwrap();
+        assert!(jobs.try_acquire_now(of_jobs).await.unwrap().is_granted());
+        operator.update_rate(per_client(10), crate::Usage::Keep).await.unwrap();
+        let mut granted = 0;
+        while limiter.try_acquire_now(1).await.unwrap().is_granted() {
+            granted += 1;
+        }
+        assert_eq!(granted, left, "after {of_jobs} of jobs");
+    }
+}

@@ -240,7 +240,10 @@ impl CountingStore {
             if reply.is_ok() {
                 ledger.calls.fetch_add(1, Ordering::SeqCst);
             }
-            reply
+            match loses_one(&ledger.lose) {
+                true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
+                false => reply,
+            }
         }
         .boxed()
     }
