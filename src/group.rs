@@ -349,7 +349,7 @@ impl LimitGroup {
         let mut rest = denial.retry_after().min(longest);
         while !rest.is_zero() && !self.limiter.engine().is_closed() {
             let part = rest.min(LOOK_AGAIN);
-            rt::sleep(part).await;
+            self.limiter.engine().core.sleep_until(rt::now() + part).await;
             rest -= part;
         }
     }
@@ -445,6 +445,7 @@ fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use crate::engine::tests::block_on;
     use crate::policy::Policy;
     use futures::FutureExt;
     use tokio::time::Instant;
@@ -508,6 +509,30 @@ mod tests {
             assert_eq!(world.left(&group).await, [2, 5]);
             let denial = group.try_acquire_now([3, 1]).await.unwrap().into_denial().unwrap();
             assert_eq!((denial.refused_by(), denial.retry_after()), (Some("fast"), SECOND));
+        }
+    }
+
+    #[test]
+    fn outside_of_runtimes_what_one_refuses_goes_back_to_the_others() {
+        let world = world();
+        let [one, other] = ["a", "b"].map(|name| world.limiter(name, 5, SECOND * 3600));
+        let group = world.client.all_of_in_turn([&one, &other]).unwrap();
+        assert!(block_on(group.try_acquire_now([1, 5])).unwrap().is_granted());
+        assert!(!block_on(group.try_acquire_now([1, 1])).unwrap().is_granted());
+        block_on(world.client.close());
+        let client = Client::builder().clock(Clock::runtime()).in_process(&world.store).unwrap();
+        let one = client.limiter("a").unwrap();
+        assert_eq!(block_on(one.available_permits()).unwrap(), 4);
+        // Waiting needs no runtime either.
+        let often = client.limiter("often").unwrap().with_rate(Rate::per_second(20));
+        let group = client.all_of_in_turn([&one, &often]).unwrap();
+        for _ in 0..3 {
+            block_on(group.acquire([1, 10])).unwrap();
+        }
+        let queue = Policy::queue(20, SECOND, SECOND * 60).unwrap();
+        let queue = client.limiter_of("queue", queue).unwrap();
+        for _ in 0..3 {
+            block_on(queue.acquire(1)).unwrap();
         }
     }
 

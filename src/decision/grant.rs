@@ -7,12 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use futures::future::join_all;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::DecidedBy;
 use crate::engine::Engine;
-use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
@@ -458,29 +456,21 @@ impl Grant {
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.
-    /// [`Client::close`](crate::Client::close) waits for it. If it fails, or this is called outside a tokio
-    /// runtime, the permits expire as if they had been used.
+    /// [`Client::close`](crate::Client::close) waits for it. If it fails, or the runtime is ending, the permits expire as
+    /// if they had been used. Outside a tokio runtime, the client's own thread carries it out.
     pub fn refund_in_background(mut self) {
         // A semaphore's permits come back by being dropped.
-        let is_hold = self.engine().semaphore.is_some();
-        let Some(runtime) = Handle::try_current().ok().filter(|_| !is_hold) else { return };
-        let under_way = Tasks::begin(&self.engine().core);
-        runtime.spawn(async move {
-            let _under_way = under_way;
-            let _ = self.refund_all().await;
-        });
+        if self.engine().semaphore.is_none() {
+            let core = self.engine().core.clone();
+            core.spawn_counted(async move { _ = self.refund_all().await });
+        }
     }
 
     /// Settles the grant in a task of its own, for callers that need not know the outcome: see
     /// [`settle`](Self::settle) and [`refund_in_background`](Self::refund_in_background).
     pub fn settle_in_background(mut self, actual: impl Into<Costs>) {
-        let actual = actual.into();
-        let Ok(runtime) = Handle::try_current() else { return };
-        let under_way = Tasks::begin(&self.engine().core);
-        runtime.spawn(async move {
-            let _under_way = under_way;
-            let _ = self.settle(actual).await;
-        });
+        let (core, actual) = (self.engine().core.clone(), actual.into());
+        core.spawn_counted(async move { _ = self.settle(actual).await });
     }
 
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::{Core, Engine, Tasks, closed};
 use crate::error::Error;
@@ -176,10 +177,29 @@ impl Core {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
+    /// Sleeps, wherever it is called: a timer of its own would panic outside of runtimes.
+    pub(crate) async fn sleep_until(self: &Arc<Self>, at: Instant) {
+        // Again if the client's own thread ends meanwhile, because the client has closed.
+        while rt::now() < at && self.runtime().is_ok() {
+            let slept = async move {
+                rt::sleep_until(at).await;
+                Ok(())
+            };
+            _ = self.in_runtime(slept).await;
+        }
+    }
+
     /// Runs `work` in the background; in an ending runtime it is dropped.
     pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = self.runtime() {
             runtime.spawn(work);
+        }
+    }
+
+    /// The same of work that [`Core::close`] waits for.
+    pub(crate) fn spawn_counted(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = self.runtime() {
+            runtime.spawn_counted(self, work);
         }
     }
 

@@ -12,7 +12,6 @@ use crate::error::{Error, Execution, Operation};
 use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
-use crate::rt;
 use crate::store::limits::MOST_AT_ONCE;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -263,7 +262,7 @@ impl RateLimiter {
             && !matches!(request.max_wait, MaxWait::Delay(_))
         {
             let not_started = NotStarted(Some(grant));
-            rt::sleep_until(start).await;
+            self.engine().core.sleep_until(start).await;
             return Ok(Decision::Granted(not_started.into_grant()));
         }
         Ok(Decision::Granted(grant))

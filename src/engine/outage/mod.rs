@@ -331,7 +331,7 @@ impl Engine {
         let settled = pin!(circuit.settled.notified());
         let has_call = self.lane().is_ok_and(|lane| lane.lock().queue.is_asking());
         if has_call && !circuit.is_open() {
-            select(settled, pin!(rt::sleep(limit))).await;
+            select(settled, pin!(self.core.sleep_until(rt::now() + limit))).await;
         }
         circuit.is_open()
     }

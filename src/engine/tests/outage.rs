@@ -310,22 +310,6 @@ async fn leased_permits_and_remembered_denials_come_before_the_policy() {
 
 #[test]
 fn callers_outside_of_any_runtime_are_answered_too() {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    fn block_on<T>(future: impl Future<Output = T>) -> T {
-        let waker = Arc::new(Unpark(std::thread::current())).into();
-        let mut future = Box::pin(future);
-        loop {
-            match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-                std::task::Poll::Ready(output) => return output,
-                std::task::Poll::Pending => std::thread::park(),
-            }
-        }
-    }
     let world = World::with_clock(Clock::system());
     let limiter = block_on(world.away(OnOutage::Local(Fraction::ALL), 40));
     assert_eq!(block_on(grant(&limiter, 50)).decided_by(), DecidedBy::Outage);
