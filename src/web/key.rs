@@ -46,7 +46,8 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 #[derive(Clone)]
 pub struct Key {
     find: Arc<KeyFn>,
-    ipv6_prefix: u8,
+    /// Counts for the keys that this one consists of, unless they have their own.
+    ipv6_prefix: Option<u8>,
     pub(super) is_global: bool,
     /// Whether this key may be the hash of something that a caller sent.
     pub(super) has_hash: bool,
@@ -57,7 +58,7 @@ pub struct Key {
 }
 
 /// The key of a request; the number is that of bits of IPv6 addresses that count.
-type KeyFn = dyn Fn(&RequestHead<'_>, u8) -> BoxFuture<'static, KeyResult> + Send + Sync;
+type KeyFn = dyn Fn(&RequestHead<'_>, Option<u8>) -> BoxFuture<'static, KeyResult> + Send + Sync;
 pub(crate) type KeyResult = Result<Option<String>, KeyError>;
 
 impl Key {
@@ -84,10 +85,11 @@ impl Key {
     }
 
     /// Uses the first `bits` (1 to 128) of IPv6 addresses, so that all addresses of a customer share a
-    /// limiter. Affects [`peer`](Self::peer) and [`client`](Self::client) only.
+    /// limiter. Affects [`peer`](Self::peer) and [`client`](Self::client), also within a key that is made of several,
+    /// unless they have a prefix of their own.
     #[must_use]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
-        Key { ipv6_prefix: bits.clamp(1, 128), ..self }
+        Key { ipv6_prefix: Some(bits.clamp(1, 128)), ..self }
     }
 
     /// The first header of this name. Requests without it, or with an empty one, have no key.
@@ -121,8 +123,8 @@ impl Key {
             // A composed key begins with its first part.
             alternatives: keys.first().map_or(1, |key| key.alternatives),
             mistake: keys.iter().find_map(|key| key.mistake.clone()),
-            ..Key::of(move |request, _| {
-                let parts: Vec<_> = keys.iter().map(|key| key.find(request)).collect();
+            ..Key::of(move |request, prefix| {
+                let parts: Vec<_> = keys.iter().map(|key| key.find_with(request, prefix)).collect();
                 async move {
                     let mut found = Vec::with_capacity(parts.len());
                     for part in parts {
@@ -148,11 +150,12 @@ impl Key {
             has_hash: self.has_hash || other.has_hash,
             alternatives: self.alternatives + other.alternatives,
             mistake: self.mistake.clone().or_else(|| other.mistake.clone()),
-            ..Key::of(move |request, _| {
-                let mut first = self.find(request);
+            ..Key::of(move |request, prefix| {
+                let mut first = self.find_with(request, prefix);
                 let found = first.as_mut().now_or_never();
                 // Started now, if it may be needed: the request is gone by the time that the first key is known.
-                let other = (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request));
+                let other =
+                    (!matches!(found, Some(Ok(Some(_))))).then(|| other.find_with(request, prefix));
                 let mark = mark.clone();
                 async move {
                     let found = match found {
@@ -228,11 +231,14 @@ impl Key {
     }
 
     fn of(
-        find: impl Fn(&RequestHead<'_>, u8) -> BoxFuture<'static, KeyResult> + Send + Sync + 'static,
+        find: impl Fn(&RequestHead<'_>, Option<u8>) -> BoxFuture<'static, KeyResult>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Key {
             find: Arc::new(find),
-            ipv6_prefix: 64,
+            ipv6_prefix: None,
             is_global: false,
             has_hash: false,
             alternatives: 1,
@@ -243,25 +249,38 @@ impl Key {
     fn address(
         address: impl Fn(&RequestHead<'_>) -> Option<IpAddr> + Send + Sync + 'static,
     ) -> Self {
-        Key::of(move |request, ipv6_prefix| {
+        Key::of(move |request, prefix| {
             let address = address(request).ok_or_else(|| NO_ADDRESS.into());
-            let key = address.map(|address| Some(client_address::text(address, ipv6_prefix)));
+            let bits = prefix.unwrap_or(IPV6_PREFIX);
+            let key = address.map(|address| Some(client_address::text(address, bits)));
             ready(key).boxed()
         })
     }
 
     /// This key, changed by a function.
     fn then(self, change: impl Fn(&str) -> String + Clone + Send + Sync + 'static) -> Self {
-        Key::of(move |request, _| {
+        Key::of(move |request, prefix| {
             let change = change.clone();
-            self.find(request).map_ok(move |key| key.map(|key| change(&key))).boxed()
+            self.find_with(request, prefix).map_ok(move |key| key.map(|key| change(&key))).boxed()
         })
     }
 
     pub(super) fn find(&self, request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
-        (self.find)(request, self.ipv6_prefix)
+        self.find_with(request, None)
+    }
+
+    /// As a part of a key with this prefix.
+    fn find_with(
+        &self,
+        request: &RequestHead<'_>,
+        ipv6_prefix: Option<u8>,
+    ) -> BoxFuture<'static, KeyResult> {
+        (self.find)(request, self.ipv6_prefix.or(ipv6_prefix))
     }
 }
+
+/// The bits of an IPv6 address that count, unless a key says otherwise: the network of one site.
+const IPV6_PREFIX: u8 = 64;
 
 /// The shortest secret of [`Key::hashed_with`], in bytes.
 const SHORTEST_SECRET: usize = 16;
@@ -321,6 +340,26 @@ mod tests {
         assert_eq!(address, "%or-203.0.113.9");
         assert_eq!(sent("203.0.113.9"), "203.0.113.9");
         assert_ne!(sent(&address), address);
+    }
+
+    /// Otherwise whoever has a shorter prefix than 64 bits would have thousands of limiters.
+    #[test]
+    fn a_prefix_counts_for_all_parts_that_have_none() {
+        let peer = "2001:db8:1:2::7".parse().ok();
+        let found = |key: Key| {
+            let request = http::Request::new(());
+            key.find(&RequestHead::of(&request, peer)).now_or_never().unwrap().unwrap().unwrap()
+        };
+        assert_eq!(found(Key::peer()), "2001:db8:1:2::/64");
+        let by_caller = || header(0, false).or(Key::peer());
+        assert_eq!(found(by_caller().ipv6_prefix(48)), "%or-2001:db8:1::/48");
+        let all = Key::all([Key::method(), by_caller(), Key::peer().ipv6_prefix(32)]);
+        assert_eq!(found(all.ipv6_prefix(56)), "GET|%or-2001:db8:1::/56|2001:db8::/32");
+        let hashed = |key: Key| found(key.hashed());
+        assert_eq!(
+            found(Key::peer().hashed().ipv6_prefix(48)),
+            hashed(Key::peer().ipv6_prefix(48))
+        );
     }
 
     #[test]
