@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::rate::Rate;
-use crate::store::{Outcome, RequestGroup, ShareTerms, Wait};
+use crate::store::{Outcome, RequestGroup, ShareTerms};
 
 /// Microseconds since an origin that the caller of the queue chooses.
 pub(crate) type Time = u64;
@@ -103,9 +103,7 @@ pub(crate) enum Step {
     Call(Call),
     /// Do nothing before this time, unless something happens.
     SleepUntil(Time),
-    /// A call is in flight.
-    InFlight,
-    /// The queue is empty.
+    /// Nothing to do until something happens: no request is pending, or a call is in flight.
     Idle,
 }
 
@@ -128,14 +126,6 @@ pub(crate) struct Call {
     pub(crate) due: Time,
     /// The shortest of the callers' deadlines, as a duration.
     pub(crate) shortest_deadline: Time,
-}
-
-/// The next action, and the callers to refuse before it.
-#[derive(Debug)]
-pub(crate) struct Turn<C> {
-    pub(crate) step: Step,
-    /// Callers that can no longer be served in time behind a blocked head.
-    pub(crate) refused: Vec<(C, Wait)>,
 }
 
 /// The result of an answered call.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::queue::{Settled, Step, Turn};
+use crate::queue::{Settled, Step};
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
@@ -199,7 +199,7 @@ impl World {
     /// Lets the queue do what it wants to do now; returns when it wants to be called again.
     pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
-            let Turn { step, refused } = self.queue.step(self.now);
+            let (step, refused) = self.queue.step(self.now);
             for (ticket, wait) in refused {
                 assert!(wait.ms() > 0);
                 self.end(ticket as usize, Fate::Refused);
@@ -224,8 +224,7 @@ impl World {
                     assert!(time > self.now);
                     return Some(time);
                 }
-                Step::InFlight => return self.reply.as_ref().map(|reply| reply.0),
-                Step::Idle => return None,
+                Step::Idle => return self.reply.as_ref().map(|reply| reply.0),
             }
         }
     }
