@@ -63,6 +63,7 @@ use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
 pub(crate) use policy::Followed;
+pub(crate) use reset::ResetOutcome;
 use retry::UntilDeadline;
 use runtimes::Runtimes;
 use semaphore::{Semaphore, Terms};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::RateLimiter;
+use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::store::{PauseCall, TrySetRateCall};
 
@@ -43,7 +44,9 @@ impl RateLimiter {
             }
             (answer, _) => answer.map(|()| false)?,
         };
-        reset.end(is_created);
+        if !is_created {
+            reset.end(ResetOutcome::Unchanged);
+        }
         Ok(())
     }
 
