@@ -44,8 +44,8 @@ pub(crate) struct Request {
     pub(crate) costs: Option<Arc<MemberCosts>>,
     /// The request takes what there is: at least one permit, at most `permits`. It never waits.
     pub(crate) up_to: bool,
-    /// The rate to create the limiter with if there is none.
-    pub(crate) create: Option<Rate>,
+    /// The rate to create the limiter with if there is none. It is shared because every waiting request has it.
+    pub(crate) create: Option<Arc<Rate>>,
 }
 
 /// The most limits in one group.
@@ -131,11 +131,12 @@ pub(crate) struct Call {
 /// The result of an answered call.
 #[derive(Debug)]
 pub(crate) struct Settled<C> {
-    /// The requests that are decided, and their outcomes; a caller that has given up is gone, and its permits are
-    /// unwanted. All other requests in the call keep waiting.
-    pub(crate) decided: Vec<(Option<C>, Request, Outcome)>,
-    /// The permits granted to the call.
-    pub(crate) granted: u64,
+    /// `None` if the caller has given up: what it was granted is unwanted.
+    pub(crate) caller: Option<C>,
+    /// The permits that were granted, or asked for.
+    pub(crate) permits: u64,
+    pub(crate) costs: Option<Arc<MemberCosts>>,
+    pub(crate) outcome: Outcome,
 }
 
 #[cfg(test)]

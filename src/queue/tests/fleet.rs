@@ -441,9 +441,9 @@ impl Fleet {
         }
         let queue = &mut self.clients[client].queue;
         let (outcomes, holders) = (reply.outcomes, reply.holders);
-        let settled = queue.replied(self.now, dated, rate, outcomes, left, holders);
-        self.clients[client].granted += settled.granted;
-        for _ in settled.decided.iter().filter(|(caller, ..)| caller.is_some()) {
+        let (settled, granted) = queue.replied(self.now, dated, rate, outcomes, left, holders);
+        self.clients[client].granted += granted;
+        for _ in settled.iter().filter(|it| it.caller.is_some()) {
             self.served(client);
         }
         self.step(client);

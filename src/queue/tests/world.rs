@@ -1,6 +1,7 @@
 //! A queue with its callers and a server, in virtual time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::*;
 use crate::queue::{Settled, Step};
@@ -152,6 +153,7 @@ impl World {
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
+        let create = create.map(Arc::new);
         let request =
             Request { permits, max_wait, deadline: DEADLINE, costs: None, up_to: false, create };
         let ticket = self.queue.next_ticket;
@@ -185,7 +187,7 @@ impl World {
         self.run_queue();
     }
 
-    /// The call in flight takes long: those behind it whose deadline has passed are told.
+    /// The call in flight takes long: those whose deadline has passed are told.
     pub(super) fn call_is_slow(&mut self) {
         self.queue.call_is_slow(self.now);
         for ticket in self.queue.expire_behind(self.now) {
@@ -234,7 +236,7 @@ impl World {
         let rate = (self.server.rate, self.server.interval_ms * MS, 0);
         let failed = match reply {
             Reply::Decided(outcomes) => {
-                let settled = self.queue.replied(self.now, dated, rate, outcomes, 0, None);
+                let (settled, _) = self.queue.replied(self.now, dated, rate, outcomes, 0, None);
                 return self.settle(settled);
             }
             Reply::Failed => self.queue.failed(),
@@ -244,13 +246,13 @@ impl World {
         self.run_queue();
     }
 
-    fn settle(&mut self, settled: Settled<Ticket>) {
-        for (ticket, request, outcome) in settled.decided {
-            let Some(ticket) = ticket else {
-                self.unwanted += request.permits;
+    fn settle(&mut self, settled: Vec<Settled<Ticket>>) {
+        for Settled { caller, permits, outcome, .. } in settled {
+            let Some(ticket) = caller else {
+                self.unwanted += permits;
                 continue;
             };
-            assert_eq!(request.permits, self.callers[ticket as usize].request.permits);
+            assert_eq!(permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
                 Outcome::Granted | Outcome::Scheduled { .. } => Fate::Granted,
                 Outcome::Refused(_) | Outcome::RefusedBy(..) => Fate::Refused,
