@@ -135,10 +135,6 @@ impl Flight {
         tell_by_turns(told).await
     }
 
-    pub(super) fn has_callers(&self) -> bool {
-        self.call.requests > 0
-    }
-
     /// The time limit of one attempt: a fraction of the callers' deadlines, so that each of them has time
     /// to ask again if an answer is lost.
     fn attempt_limit(&self) -> Duration {
@@ -193,7 +189,10 @@ impl Flight {
             match self.attempt().await {
                 Ok(Some(answered)) => return Ok(answered),
                 // The answer came late: another attempt confirms it at once.
-                Ok(None) => self.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?,
+                Ok(None) => {
+                    let error = Error::new(ErrorKind::Timeout, Execution::Unknown);
+                    self.expire(self.engine.core.now(), &error, false)?;
+                }
                 Err(error) if !error.may_be_retried() => return Err(error),
                 Err(error) => {
                     self.pause(pause, error).await?;
@@ -220,11 +219,7 @@ impl Flight {
                 self.was_left_unanswered = error.kind() == ErrorKind::Timeout;
                 return Err(closed().with_execution(error.execution()));
             }
-            self.expire_behind();
-            if is_certain {
-                self.fail_those_that_do_not_wait(&error);
-            }
-            self.expire(&error)?;
+            self.expire(core.now(), &error, is_certain)?;
             if core.now() >= end {
                 return Ok(());
             }
@@ -287,12 +282,12 @@ impl Flight {
             _ => engine.attempt_all(call, self.lane_call(), &self.call.costs, limit),
         };
         let answer = self.in_time(answer, Execution::Unknown).await;
-                    self.attempts.ended(false);
         let took = core.now().saturating_sub(sent);
         let error = match answer {
             Ok(reply) => {
                 let asked: u64 = self.call.groups.iter().map(|group| group.count).sum();
                 if reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked {
+                    self.attempts.ended(false);
                     let detail = "a reply that does not answer every request";
                     return Err(
                         Error::new(ErrorKind::Server, Execution::Executed).with_detail(detail)
@@ -311,12 +306,12 @@ impl Flight {
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 // A semaphore's lease that began earlier only ends earlier.
                 let may_confirm = engine.semaphore.is_none();
-                self.attempts.ended(false);
-                if is_late && may_confirm && self.has_callers() && grants(&reply) {
+                if is_late && may_confirm && self.call.requests > 0 && grants(&reply) {
                     self.observer.tell_again(CallEvent::CameLate { took: observed });
                     self.attempts.ended(true);
                     return Ok(None);
                 }
+                self.attempts.ended(false);
                 let hold = self.hold_ms().saturating_mul(1000);
                 let hold_end = self.attempt_began.saturating_add(hold);
                 let hold_end = hold_end.saturating_sub(reading.into_ms.into());

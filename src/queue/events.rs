@@ -128,7 +128,16 @@ pub(crate) struct Call {
     pub(crate) shortest_deadline: Time,
 }
 
-/// The result of an answered call.
+/// Callers that time out while a call is in flight.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Expired<C> {
+    pub(crate) in_flight: Vec<C>,
+    pub(crate) behind: Vec<C>,
+    /// When the next deadline in flight passes; `None` if nobody wants the answer any more.
+    pub(crate) next: Option<Time>,
+}
+
+/// A request that an answered call has decided.
 #[derive(Debug)]
 pub(crate) struct Settled<C> {
     /// `None` if the caller has given up: what it was granted is unwanted.

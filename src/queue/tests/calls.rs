@@ -4,11 +4,17 @@ use std::sync::Arc;
 
 use super::*;
 use crate::Rate;
-use crate::queue::Step;
+use crate::queue::{Expired, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
 fn arrives(queue: &mut Queue<u32>, now: impl Fn() -> Time, request: Request, caller: u32) {
     queue.arrive(now, request.clone(), caller).unwrap();
+}
+
+/// Those in flight that time out, those behind, and the next deadline in flight.
+fn expired(queue: &mut Queue<u32>, now: Time) -> (Vec<u32>, Vec<u32>, Option<Time>) {
+    let Expired { in_flight, behind, next } = queue.expire(now, false);
+    (in_flight, behind, next)
 }
 
 #[test]
@@ -77,8 +83,8 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     arrives(&mut queue, || 2, Request { deadline: 100, ..request.clone() }, 1);
     let Step::Call(call) = queue.step(5).0 else { panic!("no call") };
     assert_eq!(call.due, 15, "a deadline begins when its call is sent");
-    assert_eq!(queue.expire_in_flight(14), (vec![], Some(15)));
-    assert_eq!(queue.expire_in_flight(15), (vec![0], Some(105)));
+    assert_eq!(expired(&mut queue, 14), (vec![], vec![], Some(15)));
+    assert_eq!(expired(&mut queue, 15), (vec![0], vec![], Some(105)));
     let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
     let (settled, granted) = queue.replied(16, 5, (10, 1_000_000, 0), outcomes, 0, None);
     let decided: Vec<_> = settled.iter().map(|it| (it.caller, it.permits, it.outcome)).collect();
@@ -100,13 +106,13 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
     arrives(&mut queue, || 0, request.clone(), 0);
     assert!(matches!(queue.step(0).0, Step::Call(_)));
     arrives(&mut queue, || panic!("the time is not needed"), request.clone(), 1);
-    queue.call_is_slow(50);
+    expired(&mut queue, 50);
     arrives(&mut queue, || 80, request.clone(), 2);
-    assert_eq!(queue.expire_in_flight(100), (vec![0], None));
+    assert_eq!(expired(&mut queue, 100), (vec![0], vec![], None));
     queue.failed();
     let Step::Call(call) = queue.step(100).0 else { panic!("no call") };
     assert_eq!(call.due, 150);
-    assert_eq!(queue.expire_in_flight(150), (vec![1], Some(180)));
+    assert_eq!(expired(&mut queue, 150), (vec![1], vec![], Some(180)));
 }
 
 #[test]
@@ -125,10 +131,10 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
     for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
         arrives(&mut queue, || 0, within(deadline), caller);
     }
-    queue.call_is_slow(5);
-    assert!(queue.expire_behind(104).is_empty());
-    assert_eq!(queue.expire_behind(105), vec![1, 3]);
-    assert!(queue.expire_behind(106).is_empty(), "each times out once");
+    expired(&mut queue, 5);
+    assert!(expired(&mut queue, 104).1.is_empty());
+    assert_eq!(expired(&mut queue, 105).1, [1, 3]);
+    assert!(expired(&mut queue, 106).1.is_empty(), "each times out once");
     queue.failed();
     let Step::Call(call) = queue.step(107).0 else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 505), "requests that timed out are not sent");
@@ -149,8 +155,8 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
         arrives(&mut queue, || 0, Request { permits, ..request.clone() }, permits as u32);
     }
     assert!(matches!(queue.step(0).0, Step::Call(_)));
-    queue.call_is_slow(5);
-    assert_eq!(queue.expire_behind(105), vec![257]);
+    expired(&mut queue, 5);
+    assert_eq!(expired(&mut queue, 105).1, [257]);
     arrives(&mut queue, || 106, request.clone(), 0);
     queue.failed();
     let Step::Call(call) = queue.step(107).0 else { panic!("no call") };
@@ -170,7 +176,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
     };
     arrives(&mut queue, || 0, waiting.clone(), 0);
     assert!(matches!(queue.step(0).0, Step::Call(_)));
-    queue.call_is_slow(50);
+    expired(&mut queue, 50);
     arrives(&mut queue, || 60, waiting.clone(), 1);
     let outcome = Outcome::Waiting(Wait::of_ms(500, false));
     queue.replied(70, 0, (1, 1_000_000, 0), vec![OutcomeGroup { count: 1, outcome }], 0, None);

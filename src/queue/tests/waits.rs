@@ -71,7 +71,7 @@ fn a_deadline_that_has_begun_stays() {
     };
     queue.arrive(|| 0, head.clone(), 0).unwrap();
     assert!(matches!(queue.step(0).0, Step::Call(_)));
-    queue.call_is_slow(5 * MS);
+    queue.expire(5 * MS, false);
     // More than the rate: only the server can tell.
     queue
         .arrive(|| 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head.clone() }, 1)

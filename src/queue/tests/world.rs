@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::*;
-use crate::queue::{Settled, Step};
+use crate::queue::{Expired, Settled, Step};
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
@@ -189,8 +189,8 @@ impl World {
 
     /// The call in flight takes long: those whose deadline has passed are told.
     pub(super) fn call_is_slow(&mut self) {
-        self.queue.call_is_slow(self.now);
-        for ticket in self.queue.expire_behind(self.now) {
+        let Expired { in_flight, behind, .. } = self.queue.expire(self.now, false);
+        for ticket in in_flight.into_iter().chain(behind) {
             let Caller { request, arrived, .. } = &self.callers[ticket as usize];
             assert!(request.due(*arrived) <= self.now);
             self.end(ticket as usize, Fate::TimedOut);
