@@ -85,7 +85,7 @@ use crate::wire::keys::Keys;
 pub struct RateLimiter {
     shared: Arc<LimiterHandle>,
     deadline: Duration,
-    rate: Option<Rate>,
+    rate: Option<Arc<Rate>>,
 }
 
 impl RateLimiter {
@@ -94,7 +94,7 @@ impl RateLimiter {
         let policy = shared.engine.policy.as_ref().map(Followed::rate);
         let semaphore = shared.engine.semaphore.as_ref().map(|it| it.terms);
         let rate = policy.or(semaphore.and_then(|terms| Some(terms.rate(terms.create?))));
-        RateLimiter { shared, deadline, rate }
+        RateLimiter { shared, deadline, rate: rate.map(Arc::new) }
     }
 
     #[inline]
@@ -104,7 +104,7 @@ impl RateLimiter {
 
     /// The rate with which it creates the limiter.
     pub(crate) fn carried_rate(&self) -> Option<Rate> {
-        self.rate
+        self.rate.as_deref().copied()
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -135,7 +135,7 @@ impl RateLimiter {
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
         if self.engine().is_redissons_limiter() {
-            self.rate = Some(rate);
+            self.rate = Some(Arc::new(rate));
         }
         self
     }

@@ -386,7 +386,7 @@ impl Semaphore {
     ) -> Result<Result<Permit, Denial>, Error> {
         let mut observer = self.limiter.engine().observer.acquire(permits);
         observer.is_queued();
-        let answer = self.limiter.decide(&self.limiter.request(permits, max_wait), true).await;
+        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), true).await;
         observer.ended(&answer);
         match answer {
             Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),

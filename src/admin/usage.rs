@@ -1,5 +1,6 @@
 //! Forgetting usage, and finding limiters that share it.
 
+use crate::engine::ResetOutcome;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::rate::{Mode, Rate};
@@ -24,10 +25,8 @@ impl RateLimiter {
     pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
         let reset = self.engine().begin_reset();
         let rate = self.call(Operation::SetRate, DropUsageCall(mode)).await?;
-        match rate.filter(|rate| rate.mode() == mode) {
-            Some(rate) => reset.end_with_rate(rate),
-            None => reset.end(false),
-        }
+        let is_reset = rate.filter(|rate| rate.mode() == mode);
+        reset.end(is_reset.map_or(ResetOutcome::Unchanged, ResetOutcome::HasRate));
         Ok(rate)
     }
 }

@@ -380,7 +380,8 @@ impl Grant {
             if is_undone {
                 self.holdings_mut()[at].is_settled = false;
             }
-            // One that is certain is told first.
+            // The error of a call that was certainly not executed is reported rather than one whose outcome is unknown:
+            // its limiter can be settled again.
             failed = answer.err().filter(|_| is_undone || failed.is_none()).or(failed);
         }
         failed.map_or(Ok(()), |failure| Err(self.failed(Operation::Settle, failure)))

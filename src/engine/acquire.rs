@@ -1,11 +1,12 @@
 //! One acquire, from the queue to its outcome.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use tokio::sync::oneshot;
+use tokio::task::consume_budget;
 
 use super::answer::{Answer, Caller, Verdict};
 use super::lane::Lane;
@@ -30,7 +31,7 @@ impl Engine {
     /// forever.
     pub(crate) fn acquire(
         self: &Arc<Self>,
-        request: &Request,
+        request: Request,
     ) -> impl Future<Output = Verdict> + Send {
         let mut place: Option<Place> = None;
         poll_fn(move |cx| {
@@ -38,14 +39,19 @@ impl Engine {
                 let is_new = place.is_none();
                 let queued = match &mut place {
                     Some(queued) => queued,
-                    None => match self.join(request) {
-                        Ok(Some(joined)) => place.insert(joined),
-                        Ok(None) => {
-                            cx.waker().wake_by_ref();
-                            return Poll::Pending;
+                    None => {
+                        // One that is refused here does no round trip: asking in a loop would keep other tasks from
+                        // running.
+                        ready!(pin!(consume_budget()).poll(cx));
+                        match self.join(&request) {
+                            Ok(Some(joined)) => place.insert(joined),
+                            Ok(None) => {
+                                cx.waker().wake_by_ref();
+                                return Poll::Pending;
+                            }
+                            Err(verdict) => return Poll::Ready(verdict),
                         }
-                        Err(verdict) => return Poll::Ready(verdict),
-                    },
+                    }
                 };
                 match Pin::new(&mut queued.outcome).poll(cx) {
                     Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),

@@ -11,7 +11,7 @@ use super::refund::Entry;
 use super::semaphore::Hold;
 use crate::error::Error;
 use crate::observe::{Span, current_span};
-use crate::queue::{MemberCosts, Request};
+use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
 use crate::store::Wait;
@@ -74,8 +74,12 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    pub(super) fn new(decided: Arc<Decided>, request: Request) -> Self {
-        Granted { decided: Some(decided), permits: request.permits, costs: request.costs }
+    pub(super) fn new(
+        decided: Arc<Decided>,
+        permits: u64,
+        costs: Option<Arc<MemberCosts>>,
+    ) -> Self {
+        Granted { decided: Some(decided), permits, costs }
     }
 
     pub(crate) fn permits(&self) -> u64 {

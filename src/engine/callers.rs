@@ -39,39 +39,40 @@ impl Flight {
                 return answer;
             }
             let now = core.now();
-            if now >= look_at {
-                self.expire_behind();
-                look_at = now.saturating_add(micros(EXPIRE_EVERY));
+            let is_due = now >= self.call.due;
+            if is_due {
+                // As in `rt::in_time`.
+                rt::yield_now().await;
+                if let Some(answer) = answer.as_mut().now_or_never() {
+                    return answer;
+                }
             }
-            if now < self.call.due {
-                continue;
+            let expired = self.expire(now, &Error::new(ErrorKind::Timeout, execution), false);
+            // Before that it goes on, even if its callers have given up: its answer may end an outage.
+            if is_due {
+                expired?;
             }
-            // As in `rt::in_time`.
-            rt::yield_now().await;
-            if let Some(answer) = answer.as_mut().now_or_never() {
-                return answer;
-            }
-            self.expire(&Error::new(ErrorKind::Timeout, execution))?;
+            look_at = now.saturating_add(micros(EXPIRE_EVERY));
         }
     }
 
-    /// Fails the callers in flight whose deadline has passed, with `error`; returns `error` if no caller is
-    /// left.
-    pub(super) fn expire(&mut self, error: &Error) -> Result<(), Error> {
-        if !self.has_callers() && self.engine.core.now() < self.call.due {
-            return Ok(());
+    /// Tells callers whose deadline has passed: those in flight, with `error`, and those behind. `fails_fast`: also
+    /// those in flight that do not wait for permits, or no longer. Returns `error` if nobody wants the answer any more.
+    pub(super) fn expire(
+        &mut self,
+        now: Time,
+        error: &Error,
+        fails_fast: bool,
+    ) -> Result<(), Error> {
+        let expired = self.lane.lock().queue.expire(now, fails_fast);
+        tell_failed(expired.in_flight, error);
+        tell_failed(expired.behind, &Error::new(ErrorKind::Timeout, Execution::NotExecuted));
+        match expired.next {
+            Some(next) => self.call.due = next,
+            None if self.call.requests == 0 && now < self.call.due => {}
+            None => return Err(error.clone()),
         }
-        let (expired, next) = self.lane.lock().queue.expire_in_flight(self.engine.core.now());
-        tell_failed(expired, error);
-        self.call.due = next.ok_or_else(|| error.clone())?;
         Ok(())
-    }
-
-    /// Fails the callers in flight that do not wait for permits, with `error`.
-    pub(super) fn fail_those_that_do_not_wait(&self, error: &Error) {
-        let now = self.engine.core.now();
-        let failed = self.lane.lock().queue.fail_those_that_do_not_wait(now);
-        tell_failed(failed, error);
     }
 
     /// When deadlines must be checked again during a pause that ends at `end`.
@@ -79,17 +80,6 @@ impl Flight {
         let core = &self.engine.core;
         let look_at = core.now().saturating_add(micros(EXPIRE_EVERY));
         core.instant_of(look_at.min(end).min(self.call.due))
-    }
-
-    /// Marks the call in flight as slow, and times out requests behind it whose deadline has passed.
-    pub(super) fn expire_behind(&self) {
-        let now = self.engine.core.now();
-        let expired = {
-            let mut state = self.lane.lock();
-            state.queue.call_is_slow(now);
-            state.queue.expire_behind(now)
-        };
-        tell_failed(expired, &Error::new(ErrorKind::Timeout, Execution::NotExecuted));
     }
 }
 

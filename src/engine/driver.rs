@@ -9,7 +9,7 @@ use super::flight::Flight;
 use super::lane::{Lane, LaneState};
 use super::policy::Calls;
 use super::{Engine, closed};
-use crate::queue::{Step, Time, Turn};
+use crate::queue::{Step, Time};
 use crate::rt::{self, MutexGuard, Timer};
 
 /// Before a call, the driver lets other tasks run as long as they bring requests, so that callers who have
@@ -107,7 +107,7 @@ impl Driver {
         }
         let (next, refused, unwanted) = {
             let mut state = lane.lock();
-            let Turn { step, refused } = state.queue.step(engine.core.now());
+            let (step, refused) = state.queue.step(engine.core.now());
             let next = self.carry_out(step, &mut state);
             state.observe(engine);
             state.driver_sleeps = matches!(next, Next::SleepUntil(_));
@@ -133,7 +133,6 @@ impl Driver {
             Step::Idle if !engine.opt_ins.leases.is_call_wanted() && !gives_back => {
                 return Next::End;
             }
-            Step::InFlight => unreachable!("only the driver makes calls, and awaits each"),
             Step::Call(_) | Step::Idle => {}
         }
         let knowledge = engine.knowledge();

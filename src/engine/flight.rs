@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::tell_by_turns;
+use super::attempts::Attempts;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
@@ -14,23 +15,16 @@ use super::retry::{FIRST_PAUSE, is_certain, longer};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::{CallEvent, ObservedCall, Span};
+use crate::observe::{CallEvent, ObservedCall};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
-use crate::store::{
-    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, ServerTimeCall, total_permits,
-};
+use crate::store::{AcquireCall, AcquireReply, LaneCall, Outcome, ServerTimeCall, total_permits};
 use crate::wire::entry::EntryId;
 
 /// The longest back-off that a call inherits from earlier calls: a server that comes back must be found
 /// before callers with a short timeout give up.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
-
-/// How far before the last time seen on the server's clock an attempt may have been dated, in ms: a
-/// failover may lead to a server whose clock is behind. Without this margin, a retry on that server would
-/// not find the grant of its first attempt and would be granted twice.
-const CLOCK_MAY_GO_BACK: i64 = 60_000;
 
 /// A call that has left the queue. If it is dropped before its end, along with its runtime, it is abandoned
 /// and its callers start over.
@@ -46,16 +40,10 @@ pub(super) struct Flight {
     known: Knowledge,
     /// Set if denials are cached: see [`Denials::generation`].
     pub(super) generation: Option<u64>,
-    /// The pause after the first attempt. If earlier calls have failed, this one continues their back-off;
-    /// otherwise each new caller would send further attempts to a server that is down.
-    first_pause: Duration,
     pub(super) id: EntryId,
     /// The call's number, if the limiter has a policy.
     pub(super) number: Option<LaneCall>,
-    /// The attempts that may have been granted permits.
-    unconfirmed: Earlier,
-    /// The date under which the current attempt may be granted permits.
-    under_way: Option<i64>,
+    pub(super) attempts: Attempts,
     /// The client closed while the server was not answering: there is no point in asking the server to take
     /// permits back, so they are left to expire.
     was_left_unanswered: bool,
@@ -65,8 +53,6 @@ pub(super) struct Flight {
     /// Reused from call to call.
     pub(super) timer: Timer,
     pub(super) observer: ObservedCall,
-    /// The parent span of the call.
-    span: Option<Box<Span>>,
     has_ended: bool,
 }
 
@@ -102,6 +88,7 @@ impl Flight {
             call.due = engine.core.now().saturating_add(longest);
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
+        let attempts = Attempts::of(call.reserve, reservation.as_ref());
         let number = state.next_number(engine);
         Flight {
             id: reservation.as_ref().map_or_else(
@@ -114,16 +101,13 @@ impl Flight {
             timer: Timer::default(),
             call,
             lease,
+            attempts,
             reservation,
             known: *knowledge,
             generation: engine.opt_ins.denials.get().map(Denials::generation),
-            first_pause: state.first_pause.max(FIRST_PAUSE),
-            unconfirmed: Earlier::None,
-            under_way: None,
             was_left_unanswered: false,
             attempt_began: 0,
             observer: ObservedCall::none(),
-            span: state.queue.only_caller().and_then(|caller| caller.span.clone()),
             has_ended: false,
         }
     }
@@ -131,9 +115,8 @@ impl Flight {
     /// Makes the call and tells its callers. Returns how many were told since other tasks last ran.
     pub(super) async fn fly(&mut self) -> usize {
         // Start observing only here: in `new` the lane is locked, and a subscriber may call the client.
-        let engine = &self.engine;
-        let (size, span) = (self.size(), self.span.take());
-        self.observer = engine.observer.acquire_call(size, span);
+        let only_span = self.lane.lock().queue.only_caller().and_then(|caller| caller.span.clone());
+        self.observer = self.engine.observer.acquire_call(self.size(), only_span);
         let answer = self.answer().await;
         self.has_ended = true;
         let told = match answer {
@@ -150,10 +133,6 @@ impl Flight {
             }
         };
         tell_by_turns(told).await
-    }
-
-    pub(super) fn has_callers(&self) -> bool {
-        self.call.requests > 0
     }
 
     /// The time limit of one attempt: a fraction of the callers' deadlines, so that each of them has time
@@ -178,22 +157,12 @@ impl Flight {
         total_permits(&self.call.groups)
     }
 
-    fn give_back_unconfirmed(&mut self) {
+    fn give_back_unconfirmed(&self) {
         self.abandon_number();
         if self.engine.semaphore.is_some() {
             return self.give_back_permits();
         }
-        let mut dates = match std::mem::take(&mut self.unconfirmed) {
-            Earlier::Dated(dates) => dates,
-            _ => Vec::new(),
-        };
-        dates.extend(self.under_way.take());
-        dates.extend(self.reservation.as_ref().map(|reservation| reservation.entry.date));
-        self.give_back_all_unconfirmed(&dates);
-    }
-
-    pub(super) fn is_first_attempt(&self) -> bool {
-        self.unconfirmed == Earlier::None
+        self.give_back_all_unconfirmed(&self.attempts.dates());
     }
 
     /// The latest time seen on the server's clock; the server is asked if none has been seen.
@@ -215,12 +184,15 @@ impl Flight {
 impl Flight {
     /// Makes attempts until one is answered or fails for good, or nobody wants the answer any more.
     async fn answer(&mut self) -> Result<Answered, Error> {
-        let mut pause = self.first_pause;
+        let mut pause = self.lane.lock().first_pause.max(FIRST_PAUSE);
         loop {
             match self.attempt().await {
                 Ok(Some(answered)) => return Ok(answered),
                 // The answer came late: another attempt confirms it at once.
-                Ok(None) => self.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?,
+                Ok(None) => {
+                    let error = Error::new(ErrorKind::Timeout, Execution::Unknown);
+                    self.expire(self.engine.core.now(), &error, false)?;
+                }
                 Err(error) if !error.may_be_retried() => return Err(error),
                 Err(error) => {
                     self.pause(pause, error).await?;
@@ -247,11 +219,7 @@ impl Flight {
                 self.was_left_unanswered = error.kind() == ErrorKind::Timeout;
                 return Err(closed().with_execution(error.execution()));
             }
-            self.expire_behind();
-            if is_certain {
-                self.fail_those_that_do_not_wait(&error);
-            }
-            self.expire(&error)?;
+            self.expire(core.now(), &error, is_certain)?;
             if core.now() >= end {
                 return Ok(());
             }
@@ -271,25 +239,19 @@ impl Flight {
         let is_dated = engine.is_redissons_limiter();
         let dated_by = if is_dated { reading.now } else { Now::Server };
         let (now, earlier) = match dated_by {
-            Now::At(mut at) => {
-                if let Earlier::Dated(dates) = &self.unconfirmed {
-                    at = dates.last().map_or(at, |last| at.max(last - hold_ms + 1));
-                }
-                // Otherwise a grant of this attempt could not be distinguished from the reservation.
-                let reserved = self.reservation.as_ref().map(|it| it.entry.date);
-                let at = if reserved == Some(at) { at + 1 } else { at };
-                (Now::At(at), self.unconfirmed.clone())
+            Now::At(at) => {
+                let at = self.attempts.next_date(at, hold_ms);
+                (Now::At(at), self.attempts.begin_dated(at.saturating_add(hold_ms)))
             }
-            Now::Server if self.is_first_attempt() => {
-                // This attempt may still be dated in the very millisecond that was seen.
-                let since = match is_dated {
+            Now::Server => {
+                let since = match is_dated && self.attempts.is_first() {
+                    // This attempt may still be dated in the very millisecond that was seen.
                     true => self.server_time().await? - 1,
-                    // Its calls are found by their numbers, or by the permits' ids.
+                    // Calls without a date are found by their numbers, or by the permits' ids.
                     false => 0,
                 };
-                (Now::Server, Earlier::FirstSince(since))
+                (Now::Server, self.attempts.begin_since(since))
             }
-            Now::Server => (Now::Server, self.unconfirmed.clone()),
         };
         let date = match now {
             Now::At(at) => at,
@@ -301,20 +263,17 @@ impl Flight {
             now,
             id: self.id,
             // If an attempt's outcome is unknown, so is what it has seen and applied.
-            seen: self.known.seen.filter(|_| self.is_first_attempt()),
+            seen: self.known.seen.filter(|_| self.attempts.is_first()),
             expects_expired: self.known.expects_expired,
             audit_limit,
             create: self.call.create,
             hold_ms: self.hold_ms(),
-            earlier: self.reserved(earlier.clone()),
+            earlier,
             share: self.call.share,
             reserve: self.call.reserve,
             headroom: engine.classes.headroom,
             groups: self.call.groups.clone(),
         };
-        if let Now::At(at) = now {
-            self.under_way = Some(at.saturating_add(hold_ms));
-        }
         let limit = self.attempt_limit();
         let answer = match (&engine.policy, &engine.semaphore) {
             (Some(policy), _) => self.attempt_policy(policy, &call.groups, limit),
@@ -324,11 +283,11 @@ impl Flight {
         };
         let answer = self.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
-        let under_way = self.under_way.take();
         let error = match answer {
             Ok(reply) => {
                 let asked: u64 = self.call.groups.iter().map(|group| group.count).sum();
                 if reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked {
+                    self.attempts.ended(false);
                     let detail = "a reply that does not answer every request";
                     return Err(
                         Error::new(ErrorKind::Server, Execution::Executed).with_detail(detail)
@@ -347,11 +306,12 @@ impl Flight {
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 // A semaphore's lease that began earlier only ends earlier.
                 let may_confirm = engine.semaphore.is_none();
-                if is_late && may_confirm && self.has_callers() && grants(&reply) {
+                if is_late && may_confirm && self.call.requests > 0 && grants(&reply) {
                     self.observer.tell_again(CallEvent::CameLate { took: observed });
-                    self.remember(under_way, &earlier);
+                    self.attempts.ended(true);
                     return Ok(None);
                 }
+                self.attempts.ended(false);
                 let hold = self.hold_ms().saturating_mul(1000);
                 let hold_end = self.attempt_began.saturating_add(hold);
                 let hold_end = hold_end.saturating_sub(reading.into_ms.into());
@@ -359,40 +319,14 @@ impl Flight {
             }
             Err(error) => engine.name_member(error),
         };
-        if error.execution() == Execution::Unknown {
-            self.remember(under_way, &earlier);
-        }
+        self.attempts.ended(error.execution() == Execution::Unknown);
         // Once an attempt may have been executed, no later attempt can undo that.
         Err(match error.execution() {
-            Execution::NotExecuted if !self.is_first_attempt() => {
+            Execution::NotExecuted if !self.attempts.is_first() => {
                 error.with_execution(Execution::Unknown)
             }
             _ => error,
         })
-    }
-
-    /// The dates under which the entry may be found, if it is a reservation: its date is not known before
-    /// the answer.
-    fn reserved(&self, earlier: Earlier) -> Earlier {
-        if let Some(Reservation { entry, since }) = &self.reservation {
-            return Earlier::Reserved { since: *since, date: entry.date };
-        }
-        match earlier {
-            Earlier::Dated(dates) if self.call.reserve => Earlier::Since(dates[0] - 1),
-            earlier => earlier,
-        }
-    }
-
-    /// Remembers that an attempt may have been granted permits that its callers have not received.
-    fn remember(&mut self, date: Option<i64>, earlier: &Earlier) {
-        match (&mut self.unconfirmed, date, earlier) {
-            (Earlier::Dated(dates), date, _) => dates.extend(date),
-            (unconfirmed, Some(date), _) => *unconfirmed = Earlier::Dated(vec![date]),
-            (unconfirmed, None, Earlier::FirstSince(since)) => {
-                *unconfirmed = Earlier::Since(since - CLOCK_MAY_GO_BACK);
-            }
-            _ => {}
-        }
     }
 }
 

@@ -40,7 +40,8 @@ pub(super) struct LaneState {
     pub(super) driver_sleeps: bool,
     /// The runtime has ended: no more requests may join.
     pub(super) has_ended: bool,
-    /// The pause after the next call's first attempt, if earlier calls have failed.
+    /// The pause after the next call's first attempt, if earlier calls have failed: without it, each new caller would
+    /// send further attempts to a server that is down.
     pub(super) first_pause: Duration,
     /// This queue's contribution to the count of all queued requests.
     observed_length: CountPart,

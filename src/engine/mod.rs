@@ -25,6 +25,7 @@ use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
 pub(crate) mod answer;
+mod attempts;
 #[cfg(feature = "blocking")]
 mod blocking;
 mod callers;
@@ -63,6 +64,7 @@ use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
 pub(crate) use policy::Followed;
+pub(crate) use reset::ResetOutcome;
 use retry::UntilDeadline;
 use runtimes::Runtimes;
 use semaphore::{Semaphore, Terms};

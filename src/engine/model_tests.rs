@@ -11,7 +11,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
 use super::answer::Answer;
-use super::{Core, Engine};
+use super::{Core, Engine, ResetOutcome};
 use crate::error::ErrorKind;
 use crate::options::LimiterOptions;
 use crate::queue::{MaxWait, Request};
@@ -96,7 +96,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         up_to: false,
         create: None,
     };
-    let mut acquire = Box::pin(engine.acquire(&request));
+    let mut acquire = Box::pin(engine.acquire(request));
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;
@@ -201,7 +201,7 @@ fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Hab
         None,
     ));
     engine.set_options(&options).unwrap();
-    engine.begin_reset().end_with_rate(store.rate);
+    engine.begin_reset().end(ResetOutcome::HasRate(store.rate));
     let callers: Vec<_> = habits
         .iter()
         .map(|habit| shuttle::future::spawn(run_caller(engine.clone(), *habit)))

@@ -37,7 +37,7 @@ impl Engine {
             seen: self.seen(),
             expects_expired: false,
             audit_limit: 0,
-            create: request.create,
+            create: request.create.as_deref().copied(),
             hold_ms: 0,
             earlier: Earlier::None,
             share: None,
@@ -69,9 +69,7 @@ impl Engine {
         let entry = Entry::new(id, reply.entry_date, permits);
         let decided = Arc::new(Decided::new(self, entry, rate, left));
         match (reply.outcomes[0].outcome, behind) {
-            (Outcome::Granted, _) => {
-                Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request.clone() })))
-            }
+            (Outcome::Granted, _) => Ok(Answer::Granted(Granted::new(decided, permits, None))),
             (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, by: None, decided }),
             (_, Some(wait)) if permits <= self.most_permits(rate) => Ok(Answer::Refused(wait)),
             _ => Err(self.exceeds(permits, rate, Execution::Executed)),

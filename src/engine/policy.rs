@@ -125,7 +125,7 @@ impl Flight {
         let members = engine.members.iter().filter_map(|member| member.engine.policy.as_ref());
         let interval_ms = own.into_iter().chain(members).map(|it| it.rate().interval_ms()).min()?;
         let max_age = || engine.core.latency.longest_on_time(interval_ms);
-        let max_age_us = (!self.is_first_attempt()).then(max_age);
+        let max_age_us = (!self.attempts.is_first()).then(max_age);
         Some(LaneCall { max_age_us, ..self.number.clone()? })
     }
 
@@ -133,7 +133,7 @@ impl Flight {
     pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
         if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
             let is_kept = grants || self.call.groups.is_empty();
-            let may_have_another_grant = !self.is_first_attempt();
+            let may_have_another_grant = !self.attempts.is_first();
             calls.answered(number, is_kept, may_have_another_grant);
             if may_have_another_grant && !is_kept {
                 calls.has_given_back = false;

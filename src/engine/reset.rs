@@ -17,7 +17,8 @@ pub(crate) struct Reset {
     outcome: ResetOutcome,
 }
 
-enum ResetOutcome {
+/// What has become of the limiter.
+pub(crate) enum ResetOutcome {
     /// The limiter may have been replaced or deleted, or may yet be: what this client has seen may be gone.
     MayBeReplaced,
     Unchanged,
@@ -39,21 +40,9 @@ impl Engine {
 }
 
 impl Reset {
-    /// Ends the reset; `replaced` says whether the call was executed.
-    pub(crate) fn end(mut self, replaced: bool) {
-        if !replaced {
-            self.outcome = ResetOutcome::Unchanged;
-        }
-    }
-
-    /// Ends the reset: the call has created a limiter, whatever value and log existed before.
-    pub(crate) fn end_created(mut self, rate: Rate) {
-        self.outcome = ResetOutcome::Created(rate);
-    }
-
-    /// Ends the reset: the call was executed, and the limiter has this rate.
-    pub(crate) fn end_with_rate(mut self, rate: Rate) {
-        self.outcome = ResetOutcome::HasRate(rate);
+    /// Ends the reset. One that is dropped without this ends with [`ResetOutcome::MayBeReplaced`].
+    pub(crate) fn end(mut self, outcome: ResetOutcome) {
+        self.outcome = outcome;
     }
 }
 

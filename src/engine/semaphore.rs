@@ -179,7 +179,7 @@ impl Flight {
             at: engine.core.told_ms(),
             id: self.permits_id(),
             lane: self.number.clone(),
-            is_repeat: !self.is_first_attempt(),
+            is_repeat: !self.attempts.is_first(),
             lease_ms: terms.lease_ms,
             keep_alive_ms: terms.keep_alive_ms,
             create: terms.create,

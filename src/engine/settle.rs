@@ -10,7 +10,7 @@ use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, Event};
-use crate::queue::Request;
+use crate::queue::{MemberCosts, Settled};
 use crate::rt;
 use crate::store::{Outcome, OutcomeGroup};
 
@@ -47,7 +47,7 @@ impl Flight {
         let permits = if is_a_log { engine.most_permits(rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
-        let settled = state.queue.replied(
+        let (settled, granted) = state.queue.replied(
             now,
             answered.dated,
             queue_rate,
@@ -58,12 +58,11 @@ impl Flight {
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
         let (decided_at, at_us) = (rt::now(), reply.mark.map_or(0, |(_, at)| at));
-        let granted = settled.granted + leased;
         let entry = match reply.mark {
-            Some((mark, _)) => Entry::marked(mark, granted),
-            None => Entry::new(self.id, reply.entry_date, granted),
+            Some((mark, _)) => Entry::marked(mark, granted + leased),
+            None => Entry::new(self.id, reply.entry_date, granted + leased),
         };
-        self.number_answered(&mut state, granted > 0);
+        self.number_answered(&mut state, granted + leased > 0);
         state.observe(engine);
         drop(state);
         drop(knowledge);
@@ -78,7 +77,7 @@ impl Flight {
         engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
         engine.give_back_reservation(left_over);
         engine.give_back_reservation(unwanted);
-        self.observer.tell(CallEvent::Answered { granted: Some(settled.granted) });
+        self.observer.tell(CallEvent::Answered { granted: Some(granted) });
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
@@ -91,22 +90,22 @@ impl Flight {
         // How many of the permits of a semaphore's call have gone to callers, in their order.
         let mut held = 0;
         let decided = Arc::new(Decided { members, ..Decided::new(engine, entry, rate, left) });
-        let mut answer = |request: Request, outcome| match outcome {
+        let mut answer = |permits, costs: Option<Arc<MemberCosts>>, outcome| match outcome {
             Outcome::Granted if is_semaphore => {
-                let hold = Some(self.hold(held, request.permits));
-                held += request.permits;
+                let hold = Some(self.hold(held, permits));
+                held += permits;
                 let entry = decided.entry.clone();
                 let decided = Decided { hold, ..Decided::new(engine, entry, rate, left) };
-                Ok(Answer::Granted(Granted::new(Arc::new(decided), request)))
+                Ok(Answer::Granted(Granted::new(Arc::new(decided), permits, None)))
             }
-            Outcome::Granted => Ok(Answer::Granted(Granted::new(decided.clone(), request))),
+            Outcome::Granted => Ok(Answer::Granted(Granted::new(decided.clone(), permits, costs))),
             Outcome::Scheduled { start, mark } => {
                 let starts_at =
                     (start, decided_at + Duration::from_micros((start - at_us).max(0) as u64));
-                let entry = Entry::marked(mark, request.permits);
+                let entry = Entry::marked(mark, permits);
                 let decided = Decided::new(engine, entry, rate, left);
                 let decided = Decided { starts_at: Some(starts_at), ..decided };
-                Ok(Answer::Granted(Granted::new(Arc::new(decided), request)))
+                Ok(Answer::Granted(Granted::new(Arc::new(decided), permits, None)))
             }
             Outcome::RefusedBy(by, wait) => {
                 Ok(Answer::Denied { wait, by: Some(by), decided: decided.clone() })
@@ -114,12 +113,13 @@ impl Flight {
             Outcome::Refused(wait) | Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
                 Ok(Answer::Denied { wait, by: None, decided: decided.clone() })
             }
-            Outcome::ExceedsRate | Outcome::Undecided => Err(exceeds(&decided, &request)),
+            Outcome::ExceedsRate | Outcome::Undecided => {
+                Err(exceeds(&decided, permits, costs.as_deref()))
+            }
         };
-        let callers = settled.decided.into_iter();
         // What is granted to a caller that has gone is dropped here, and thereby given back.
-        let told = callers.filter_map(|(caller, request, outcome)| {
-            let answer = answer(request, outcome);
+        let told = settled.into_iter().filter_map(|Settled { caller, permits, costs, outcome }| {
+            let answer = answer(permits, costs, outcome);
             Some((caller?, answer))
         });
         told.collect()
@@ -156,9 +156,8 @@ impl Flight {
 }
 
 /// The error for a request of more permits than the rate allows.
-fn exceeds(decided: &Decided, request: &Request) -> Error {
-    let costs = request.costs.iter().flat_map(|costs| costs.iter());
-    let mut members = decided.members.iter().zip(costs);
+fn exceeds(decided: &Decided, permits: u64, costs: Option<&MemberCosts>) -> Error {
+    let mut members = decided.members.iter().zip(costs.into_iter().flatten());
     let most = |member: &Decided| match &member.engine.policy {
         Some(policy) => policy.rules.limit(),
         None => member.rate.permits(),
@@ -168,6 +167,6 @@ fn exceeds(decided: &Decided, request: &Request) -> Error {
             let error = decided.engine.exceeds((*cost).into(), member.rate, Execution::Executed);
             error.in_limiter(&member.engine.name)
         }
-        None => decided.engine.exceeds(request.fewest(), decided.rate, Execution::Executed),
+        None => decided.engine.exceeds(permits, decided.rate, Execution::Executed),
     }
 }

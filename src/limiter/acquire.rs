@@ -1,7 +1,11 @@
 //! Taking permits: with a timeout, without waiting, or for as long as it takes.
 
 use std::cell::Cell;
+use std::future::ready;
 use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::Either;
 
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
@@ -86,7 +90,7 @@ impl RateLimiter {
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
         let mut observer = self.engine().observer.acquire(permits);
         observer.is_queued();
-        let answer = self.decide(&request, true).await;
+        let answer = self.decide(request, true).await;
         observer.ended(&answer);
         answer
     }
@@ -168,7 +172,7 @@ impl RateLimiter {
                 Time::MAX => MaxWait::Unbounded,
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
-            let answer = self.decide(&self.request(permits, max_wait), true).await;
+            let answer = self.decide(self.request(permits, max_wait), true).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -218,48 +222,42 @@ impl RateLimiter {
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(crate) async fn decide(
+    pub(crate) fn decide(
         &self,
-        request: &Request,
+        request: Request,
         consults: bool,
-    ) -> Result<Decision, Error> {
-        if consults && self.engine().is_queue() {
-            return Box::pin(self.decide_and_start(request)).await;
-        }
-        if let Some((outage, policy)) = self.checked(request)?.filter(|_| consults) {
-            return self.decide_with_policy(request.clone(), None, outage, policy).await;
-        }
-        let verdict = match self.engine().leases().is_on() {
-            // Boxed: few calls need it, but it would make the future of every call larger.
-            true => Box::pin(self.ask_beside_leases(request.clone())).await,
-            false => self.engine().acquire(request).await,
-        };
-        let wait = match verdict {
-            // Dropped here, or the future of every call would have room for it until its end.
-            Ok(Answer::Refused(wait)) => {
-                drop(verdict);
-                wait
+    ) -> impl Future<Output = Result<Decision, Error>> + Send {
+        let (engine, permits) = (self.engine(), request.fewest());
+        // Few calls need what is boxed here, and it would make the future of every call larger.
+        Either::Left(match self.checked(&request) {
+            Err(error) => ready(Err(error)).boxed(),
+            Ok(_) if consults && engine.is_queue() => self.decide_and_start(request).boxed(),
+            Ok(Some((outage, policy))) if consults => {
+                self.decide_with_policy(request, None, outage, policy)
             }
-            verdict => return self.decision(verdict, request.fewest()),
-        };
-        // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
-        // from running.
-        tokio::task::consume_budget().await;
-        self.decision(Ok(Answer::Refused(wait)), request.fewest())
+            Ok(_) if engine.leases().is_on() => {
+                async move { self.decision(self.ask_beside_leases(request).await, permits) }.boxed()
+            }
+            Ok(_) => {
+                let answer = engine.acquire(request);
+                return Either::Right(answer.map(move |answer| self.decision(answer, permits)));
+            }
+        })
     }
 
     /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped
     /// meanwhile, it gives the start back.
-    async fn decide_and_start(&self, request: &Request) -> Result<Decision, Error> {
-        let decision = match self.checked(request)? {
+    async fn decide_and_start(&self, request: Request) -> Result<Decision, Error> {
+        let waits_for_start = !matches!(request.max_wait, MaxWait::Delay(_));
+        let decision = match self.checked(&request)? {
             Some((outage, policy)) => {
-                self.decide_with_policy(request.clone(), None, outage, policy).await?
+                self.decide_with_policy(request, None, outage, policy).await?
             }
-            None => Box::pin(self.decide(request, false)).await?,
+            None => self.decide(request, false).await?,
         };
         let Decision::Granted(grant) = decision else { return Ok(decision) };
         if let Some(start) = grant.starts_here_at()
-            && !matches!(request.max_wait, MaxWait::Delay(_))
+            && waits_for_start
         {
             let not_started = NotStarted(Some(grant));
             self.engine().core.sleep_until(start).await;
@@ -294,7 +292,7 @@ impl RateLimiter {
         }
         let outage = self.engine().outage();
         if let Some((_, policy)) = outage
-            && let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate))
+            && let Some(Err(detail)) = self.carried_rate().map(|rate| policy.check_with(rate))
         {
             return Err(self.invalid(Operation::Acquire, detail));
         }
@@ -306,11 +304,11 @@ impl RateLimiter {
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let engine = self.engine();
         let due = request.due(engine.core.now());
-        let verdict = engine.acquire(&request).await;
+        let verdict = engine.acquire(request.clone()).await;
         if let Ok(Answer::Denied { decided, .. }) = &verdict
             && engine.leases().return_and_wait(engine, request.fewest(), decided.left, due).await
         {
-            return engine.acquire(&request.again(due, engine.core.now())).await;
+            return engine.acquire(request.again(due, engine.core.now())).await;
         }
         verdict
     }
@@ -323,7 +321,7 @@ impl RateLimiter {
             deadline: micros(self.deadline),
             costs: None,
             up_to: false,
-            create: self.rate,
+            create: self.rate.clone(),
         }
     }
 

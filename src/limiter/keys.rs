@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::RateLimiter;
+use crate::engine::ResetOutcome;
 use crate::error::{Error, Operation};
 use crate::rate::{MAX_EXACT, whole_ms};
 use crate::store::{
@@ -63,7 +64,9 @@ impl RateLimiter {
         let lifetime = lifetime.map_err(|detail| self.invalid(Operation::Expire, detail))?;
         let reset = self.engine().begin_reset();
         let expires = self.call(Operation::Expire, ExpireCall { lifetime, condition }).await?;
-        reset.end(expires);
+        if !expires {
+            reset.end(ResetOutcome::Unchanged);
+        }
         Ok(expires)
     }
 
@@ -90,10 +93,8 @@ impl RateLimiter {
 
     /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
     pub async fn delete(&self) -> Result<bool, Error> {
-        let reset = self.engine().begin_reset();
-        let deleted = self.call(Operation::Delete, KeysCall::Delete).await?;
-        reset.end(true);
-        Ok(deleted)
+        let _reset = self.engine().begin_reset();
+        self.call(Operation::Delete, KeysCall::Delete).await
     }
 
     /// Renames the limiter, with all its keys, to `name` (without the client's prefix), replacing any limiter
@@ -110,10 +111,8 @@ impl RateLimiter {
         let to = self.limiters().keys(name, &rules, Operation::Rename)?;
         let target = self.limiters().handle(name, rules)?;
         // Afterwards each of the two names has another limiter, or none.
-        let resets = [self.engine().begin_reset(), target.engine.begin_reset()];
-        self.call(Operation::Rename, RenameCall { to }).await?;
-        resets.into_iter().for_each(|reset| reset.end(true));
-        Ok(())
+        let _resets = [self.engine().begin_reset(), target.engine.begin_reset()];
+        self.call(Operation::Rename, RenameCall { to }).await
     }
 
     /// Marks all keys as just used, which matters if the server evicts by use, and returns whether any

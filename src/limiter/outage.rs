@@ -85,7 +85,7 @@ impl OutageAcquire<'_> {
         let answer = async {
             match self.key {
                 Some(key) => self.limiter.decide_once(key, self.request.clone(), false).await,
-                None => self.limiter.decide(&self.request, false).await,
+                None => self.limiter.decide(self.request.clone(), false).await,
             }
         };
         let answer = engine.unless_away(answer).await?;
@@ -103,7 +103,7 @@ impl OutageAcquire<'_> {
     /// server is to be asked.
     async fn answer(&self, error: Error) -> Option<Result<Decision, Error>> {
         let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
-        let rate = engine.rate().or(self.limiter.rate);
+        let rate = engine.rate().or(self.limiter.carried_rate());
         let decider = match self.policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
@@ -115,7 +115,9 @@ impl OutageAcquire<'_> {
             OnOutage::Deny => StandIn::Denies,
             OnOutage::Local(fraction) => match rate {
                 None => return Some(Err(error)),
-                Some(rate) => self.outage.stand_in(engine, fraction, rate, self.limiter.rate),
+                Some(rate) => {
+                    self.outage.stand_in(engine, fraction, rate, self.limiter.carried_rate())
+                }
             },
         };
         let (stand_in, own_rate) = match decider {
@@ -128,7 +130,7 @@ impl OutageAcquire<'_> {
         let fits = request.fewest() <= stand_in.most_permits(own_rate);
         let answer = match self.key {
             Some(key) => stand_in.acquire_once(key, request).await,
-            None => stand_in.acquire(&request).await,
+            None => stand_in.acquire(request).await,
         };
         Some(match answer {
             Ok(Answer::Granted(granted)) => {

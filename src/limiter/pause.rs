@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::RateLimiter;
+use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::store::{PauseCall, TrySetRateCall};
 
@@ -35,7 +36,7 @@ impl RateLimiter {
         // Leases end before the call is sent, and none begins while it is under way.
         let reset = self.engine().begin_reset();
         let call = self.pause_call(duration.as_nanos().div_ceil(1_000_000) as u64);
-        let is_created = match (self.call(OPERATION, call).await, self.rate) {
+        let is_created = match (self.call(OPERATION, call).await, self.carried_rate()) {
             (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
                 self.call(OPERATION, TrySetRateCall(rate)).await?;
                 self.call(OPERATION, call).await?;
@@ -43,7 +44,9 @@ impl RateLimiter {
             }
             (answer, _) => answer.map(|()| false)?,
         };
-        reset.end(is_created);
+        if !is_created {
+            reset.end(ResetOutcome::Unchanged);
+        }
         Ok(())
     }
 

@@ -92,7 +92,7 @@ impl RateLimiter {
             permits: permits.min(MAX_EXACT + 1),
             seen: self.engine().seen(),
         };
-        Ok(match (self.call_existing(operation, call).await?, self.rate) {
+        Ok(match (self.call_existing(operation, call).await?, self.carried_rate()) {
             (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
             (None, Some(rate)) => {
                 Peek { available: rate.permits(), rate, wait: Wait::of_ms(0, false) }

@@ -50,7 +50,7 @@ impl RateLimiter {
         observer.is_queued();
         // Rounded up: the policy's own delay ends within this millisecond.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-        let answer = self.decide(&self.request(permits, MaxWait::Delay(delay_ms)), true).await;
+        let answer = self.decide(self.request(permits, MaxWait::Delay(delay_ms)), true).await;
         observer.ended(&answer);
         answer
     }

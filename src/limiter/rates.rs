@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::RateLimiter;
+use crate::engine::ResetOutcome;
 use crate::error::{Error, Operation};
 use crate::observe::Event;
 use crate::rate::Rate;
@@ -26,7 +27,7 @@ impl RateLimiter {
         if set {
             // Leases end only now, because this call is made often, and seldom sets anything. An old value and log
             // may still exist; the next call adjusts them to the rate.
-            self.engine().begin_reset().end_created(rate);
+            self.engine().begin_reset().end(ResetOutcome::Created(rate));
         }
         Ok(set)
     }
@@ -171,14 +172,14 @@ impl RateLimiter {
         let reset = self.engine().begin_reset();
         let set = self.call(operation, call).await?;
         if set {
-            reset.end_with_rate(rate);
+            reset.end(ResetOutcome::HasRate(rate));
             if from != Some(rate) {
                 let client = &self.limiters().client_id;
                 let event = Event::RateChanged { from, to: rate, operation, client };
                 self.engine().observer.event(&event);
             }
         } else {
-            reset.end(false);
+            reset.end(ResetOutcome::Unchanged);
         }
         Ok(set)
     }

@@ -86,8 +86,8 @@ pub enum CallEvent<'a> {
 }
 
 impl ObservedCall {
-    /// The call carries so many acquires, of so many permits together. `span` is the span of its only caller; without
-    /// it, the parent is the current span.
+    /// Starts to observe a call for `requests` acquires, which request `permits` permits in total; both are 0 for other
+    /// operations. `span` is the span of the call's only caller; without it, the parent is the current span.
     pub(super) fn begin(
         observers: &Observers,
         limiter: Option<&Arc<ObservedLimiter>>,

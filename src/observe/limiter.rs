@@ -49,7 +49,8 @@ impl ObservedLimiter {
         ObservedCall::begin(&self.observers, Some(self), operation, (0, 0), Span::none())
     }
 
-    /// Starts to observe a call that carries so many acquires, of so many permits; `span` is that of its only caller.
+    /// Starts to observe a call for acquires: `size` is their number, and the permits that they request in total.
+    /// `span` is the span of the call's only caller, if there is one.
     pub(crate) fn acquire_call(
         self: &Arc<Self>,
         size: (u64, u64),

@@ -1,7 +1,7 @@
 //! Callers arrive, give up, and time out.
 
 use super::batch::MAX_GROUPS;
-use super::events::{MaxWait, Request, Ticket, Time};
+use super::events::{Expired, MaxWait, Request, Ticket, Time};
 use super::head_block::{Feasibility, wait_until};
 use super::state::{NOT_BEGUN, Queue, Waiter};
 use crate::store::Wait;
@@ -74,43 +74,26 @@ impl<C> Queue<C> {
         self.check();
     }
 
-    /// The call in flight is slow: the deadlines of the requests behind it begin.
-    pub(crate) fn call_is_slow(&mut self, now: Time) {
-        if self.in_flight.is_some() && !self.call_is_slow {
-            self.call_is_slow = true;
-            let pending = self.waiters.range_mut(self.calling()..);
-            pending.for_each(|waiter| waiter.begin_deadline(now));
-        }
-    }
-
-    /// Times out requests in flight whose deadline has passed. Returns their callers, and when the next
-    /// deadline passes; `None` if nobody wants the answer any more.
-    pub(crate) fn expire_in_flight(&mut self, now: Time) -> (Vec<C>, Option<Time>) {
-        let (mut expired, mut next) = (Vec::new(), None);
-        for waiter in self.waiters.range_mut(..self.calling()) {
-            if waiter.due <= now {
-                expired.extend(waiter.caller.take());
+    /// The call in flight is slow: the deadlines of the requests behind it begin. Times out the requests whose deadline
+    /// has passed, and if it `fails_fast`, those in flight that do not wait for permits, or no longer.
+    pub(crate) fn expire(&mut self, now: Time, fails_fast: bool) -> Expired<C> {
+        let (calling, mut in_flight, mut next) = (self.calling(), Vec::new(), None);
+        for waiter in self.waiters.range_mut(..calling) {
+            let fails = fails_fast && !waiter.request.max_wait.lasts_beyond(now);
+            if fails || waiter.due <= now {
+                in_flight.extend(waiter.caller.take());
             } else if waiter.caller.is_some() {
                 next = Some(next.map_or(waiter.due, |next: Time| next.min(waiter.due)));
             }
         }
-        (expired, next)
-    }
-
-    /// Takes out of the call in flight the callers that do not wait, or no longer do.
-    pub(crate) fn fail_those_that_do_not_wait(&mut self, now: Time) -> Vec<C> {
-        let waiters = self.waiters.range_mut(..self.calling());
-        waiters
-            .filter(|waiter| !waiter.request.max_wait.lasts_beyond(now))
-            .filter_map(|waiter| waiter.caller.take())
-            .collect()
-    }
-
-    /// Times out requests behind the call in flight whose deadline has passed; returns their callers.
-    pub(crate) fn expire_behind(&mut self, now: Time) -> Vec<C> {
-        let expired = self.remove_pending(|_, waiter| (waiter.due <= now).then_some(()));
+        if self.in_flight.is_some() && !self.call_is_slow {
+            self.call_is_slow = true;
+            self.waiters.range_mut(calling..).for_each(|waiter| waiter.begin_deadline(now));
+        }
+        let behind = self.remove_pending(|_, waiter| (waiter.due <= now).then_some(()));
         self.check();
-        expired.into_iter().map(|(caller, ())| caller).collect()
+        let behind = behind.into_iter().map(|(caller, ())| caller).collect();
+        Expired { in_flight, behind, next }
     }
 
     /// Removes all pending requests, and returns their callers; a call in flight stays.

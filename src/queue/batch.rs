@@ -96,7 +96,8 @@ impl<C> Queue<C> {
         self.ask_now = false;
         let can_wait = groups.iter().any(|group| group.max_wait_ms > 0);
         let share = self.sharing.terms(now, self.has_waited(), can_wait);
-        let create = self.waiters.front().and_then(|waiter| waiter.request.create);
+        let create =
+            self.waiters.front().and_then(|waiter| waiter.request.create.as_deref().copied());
         self.in_flight = Some(taken);
         let requests = taken as u64;
         Call { groups, requests, costs, create, share, reserve, due, shortest_deadline }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::rate::Rate;
-use crate::store::{Outcome, RequestGroup, ShareTerms, Wait};
+use crate::store::{Outcome, RequestGroup, ShareTerms};
 
 /// Microseconds since an origin that the caller of the queue chooses.
 pub(crate) type Time = u64;
@@ -44,8 +44,8 @@ pub(crate) struct Request {
     pub(crate) costs: Option<Arc<MemberCosts>>,
     /// The request takes what there is: at least one permit, at most `permits`. It never waits.
     pub(crate) up_to: bool,
-    /// The rate to create the limiter with if there is none.
-    pub(crate) create: Option<Rate>,
+    /// The rate to create the limiter with if there is none. It is shared because every waiting request has it.
+    pub(crate) create: Option<Arc<Rate>>,
 }
 
 /// The most limits in one group.
@@ -103,9 +103,7 @@ pub(crate) enum Step {
     Call(Call),
     /// Do nothing before this time, unless something happens.
     SleepUntil(Time),
-    /// A call is in flight.
-    InFlight,
-    /// The queue is empty.
+    /// Nothing to do until something happens: no request is pending, or a call is in flight.
     Idle,
 }
 
@@ -130,22 +128,24 @@ pub(crate) struct Call {
     pub(crate) shortest_deadline: Time,
 }
 
-/// The next action, and the callers to refuse before it.
-#[derive(Debug)]
-pub(crate) struct Turn<C> {
-    pub(crate) step: Step,
-    /// Callers that can no longer be served in time behind a blocked head.
-    pub(crate) refused: Vec<(C, Wait)>,
+/// Callers that time out while a call is in flight.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Expired<C> {
+    pub(crate) in_flight: Vec<C>,
+    pub(crate) behind: Vec<C>,
+    /// When the next deadline in flight passes; `None` if nobody wants the answer any more.
+    pub(crate) next: Option<Time>,
 }
 
-/// The result of an answered call.
+/// A request that an answered call has decided.
 #[derive(Debug)]
 pub(crate) struct Settled<C> {
-    /// The requests that are decided, and their outcomes; a caller that has given up is gone, and its permits are
-    /// unwanted. All other requests in the call keep waiting.
-    pub(crate) decided: Vec<(Option<C>, Request, Outcome)>,
-    /// The permits granted to the call.
-    pub(crate) granted: u64,
+    /// `None` if the caller has given up: what it was granted is unwanted.
+    pub(crate) caller: Option<C>,
+    /// The permits that were granted, or asked for.
+    pub(crate) permits: u64,
+    pub(crate) costs: Option<Arc<MemberCosts>>,
+    pub(crate) outcome: Outcome,
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ impl<C> Queue<C> {
     /// The call in flight was answered. `dated` is the time at which the millisecond of the answer's date
     /// began; waits count from there. The rate is given as permits, interval and keep-alive (0 for none).
     /// `left` permits are free; `holders` hold the others, if the call was limited to a share.
+    ///
+    /// Returns the requests that are decided, and the permits granted to the call. All its other requests keep waiting.
     pub(crate) fn replied(
         &mut self,
         now: Time,
@@ -22,18 +24,17 @@ impl<C> Queue<C> {
         mut outcomes: Vec<OutcomeGroup>,
         left: u64,
         holders: Option<Holders>,
-    ) -> Settled<C> {
+    ) -> (Vec<Settled<C>>, u64) {
         let calling = self.in_flight.take().unwrap_or(0);
         self.call_is_slow = false;
-        let decided = Vec::with_capacity(calling);
-        let mut settled = Settled { decided, granted: 0 };
+        let (mut settled, mut granted) = (Vec::with_capacity(calling), 0);
         let mut back = Vec::new();
         let mut head: Option<(Time, u64)> = None;
         let (mut waits, mut reserved) = (false, None);
         let mut outcomes = &mut outcomes[..];
         for mut waiter in self.waiters.drain(..calling) {
             let Some((outcome, same)) = split(&mut outcomes, waiter.request.count()) else { break };
-            let permits = waiter.request.fewest();
+            let mut permits = waiter.request.fewest();
             match outcome {
                 Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
                     waiter.free_at = dated.saturating_add(wait.us);
@@ -68,12 +69,13 @@ impl<C> Queue<C> {
                 | Outcome::RefusedBy(..)
                 | Outcome::ExceedsRate => {
                     if let Outcome::Granted | Outcome::Scheduled { .. } = outcome {
-                        waiter.request.permits = permits * same;
-                        settled.granted += waiter.request.permits;
+                        permits *= same;
+                        granted += permits;
                     }
                     // A start that nobody wants any more passes: others hold those after it.
                     if waiter.caller.is_some() || outcome == Outcome::Granted {
-                        settled.decided.push((waiter.caller, waiter.request, outcome));
+                        let (caller, costs) = (waiter.caller, waiter.request.costs);
+                        settled.push(Settled { caller, permits, costs, outcome });
                     }
                 }
             }
@@ -90,7 +92,7 @@ impl<C> Queue<C> {
         let pause = self.sharing.replied(
             now,
             interval,
-            (reserved.map_or(settled.granted, |_| head_permits), left),
+            (reserved.map_or(granted, |_| head_permits), left),
             head_at.is_some(),
             holders,
         );
@@ -118,7 +120,7 @@ impl<C> Queue<C> {
             });
         }
         self.check();
-        settled
+        (settled, granted)
     }
 
     /// When to ask again for a head that waits until `head_at`. Requests that cannot wait as long as a head

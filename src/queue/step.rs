@@ -1,23 +1,24 @@
-//! The next action: send a call, sleep, or wait for an answer; and the callers to refuse before it.
+//! The next action: send a call, sleep, or nothing; and the callers to refuse before it.
 
-use super::events::{MaxWait, Step, Time, Turn};
+use super::events::{MaxWait, Step, Time};
 use super::head_block::{Feasibility, wait_until};
 use super::state::Queue;
 use crate::store::Wait;
 
 impl<C> Queue<C> {
     /// Decides what to do now. A [`Step::Call`] must be sent, and answered by
-    /// [`replied`](Self::replied) or [`failed`](Self::failed).
-    pub(crate) fn step(&mut self, now: Time) -> Turn<C> {
+    /// [`replied`](Self::replied) or [`failed`](Self::failed). Also returns the callers that can no longer be served
+    /// in time behind a blocked head.
+    pub(crate) fn step(&mut self, now: Time) -> (Step, Vec<(C, Wait)>) {
         let refused = self.refuse_too_late(now);
         let step = self.next(now);
         self.check();
-        Turn { step, refused }
+        (step, refused)
     }
 
     fn next(&mut self, now: Time) -> Step {
-        if self.in_flight.is_some() {
-            return Step::InFlight;
+        if self.in_flight.is_some() || self.waiters.is_empty() {
+            return Step::Idle;
         }
         // Requests that can be served by this time go into the call.
         let mut served_by = Time::MAX;
@@ -38,10 +39,7 @@ impl<C> Queue<C> {
                 served_by = now + 1000;
             }
         }
-        match self.waiters.is_empty() {
-            true => Step::Idle,
-            false => Step::Call(self.take_batch(now, served_by)),
-        }
+        Step::Call(self.take_batch(now, served_by))
     }
 
     /// Removes the requests that cannot be served in time behind a blocked head.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::store::{Answers, ModelStore};
 use super::{SECOND, explore};
 use crate::decision::{DecidedBy, Decision};
-use crate::engine::Core;
 use crate::engine::outage::CircuitState;
+use crate::engine::{Core, ResetOutcome};
 use crate::limiters::Limiters;
 use crate::options::{Fraction, LimiterOptions, OnOutage};
 use crate::rt;
@@ -84,7 +84,7 @@ fn run(store: ModelStore, away: Range<usize>, habits: &'static [Habit]) {
     let policy = OnOutage::Local(Fraction::ALL);
     limiter.set_options(&LimiterOptions::new().on_outage(policy)).unwrap();
     let engine = limiter.engine().clone();
-    engine.begin_reset().end_with_rate(store.rate);
+    engine.begin_reset().end(ResetOutcome::HasRate(store.rate));
     let callers: Vec<_> = habits
         .iter()
         .map(|habit| shuttle::future::spawn(run_caller(limiter.clone(), *habit)))

@@ -1,12 +1,20 @@
 //! Which requests a call carries, and what its answer or failure means for them.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::Rate;
-use crate::queue::Step;
+use crate::queue::{Expired, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
 fn arrives(queue: &mut Queue<u32>, now: impl Fn() -> Time, request: Request, caller: u32) {
     queue.arrive(now, request.clone(), caller).unwrap();
+}
+
+/// Those in flight that time out, those behind, and the next deadline in flight.
+fn expired(queue: &mut Queue<u32>, now: Time) -> (Vec<u32>, Vec<u32>, Option<Time>) {
+    let Expired { in_flight, behind, next } = queue.expire(now, false);
+    (in_flight, behind, next)
 }
 
 #[test]
@@ -54,10 +62,10 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
         create: None,
     };
     arrives(&mut queue, || 0, request.clone(), 0);
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
     arrives(&mut queue, || 1, request.clone(), 1);
     assert_eq!(queue.failed(), [0]);
-    assert!(matches!(queue.step(2).step, Step::Call(_)));
+    assert!(matches!(queue.step(2).0, Step::Call(_)));
 }
 
 #[test]
@@ -73,15 +81,15 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     };
     arrives(&mut queue, || 0, request.clone(), 0);
     arrives(&mut queue, || 2, Request { deadline: 100, ..request.clone() }, 1);
-    let Step::Call(call) = queue.step(5).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(5).0 else { panic!("no call") };
     assert_eq!(call.due, 15, "a deadline begins when its call is sent");
-    assert_eq!(queue.expire_in_flight(14), (vec![], Some(15)));
-    assert_eq!(queue.expire_in_flight(15), (vec![0], Some(105)));
+    assert_eq!(expired(&mut queue, 14), (vec![], vec![], Some(15)));
+    assert_eq!(expired(&mut queue, 15), (vec![0], vec![], Some(105)));
     let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
-    let settled = queue.replied(16, 5, (10, 1_000_000, 0), outcomes, 0, None);
-    let decided: Vec<_> = settled.decided.iter().map(|(c, it, o)| (*c, it.permits, *o)).collect();
+    let (settled, granted) = queue.replied(16, 5, (10, 1_000_000, 0), outcomes, 0, None);
+    let decided: Vec<_> = settled.iter().map(|it| (it.caller, it.permits, it.outcome)).collect();
     assert_eq!(decided, [(None, 3, Outcome::Granted), (Some(1), 3, Outcome::Granted)]);
-    assert_eq!(settled.granted, 6);
+    assert_eq!(granted, 6);
 }
 
 #[test]
@@ -96,15 +104,15 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
         create: None,
     };
     arrives(&mut queue, || 0, request.clone(), 0);
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
     arrives(&mut queue, || panic!("the time is not needed"), request.clone(), 1);
-    queue.call_is_slow(50);
+    expired(&mut queue, 50);
     arrives(&mut queue, || 80, request.clone(), 2);
-    assert_eq!(queue.expire_in_flight(100), (vec![0], None));
+    assert_eq!(expired(&mut queue, 100), (vec![0], vec![], None));
     queue.failed();
-    let Step::Call(call) = queue.step(100).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(100).0 else { panic!("no call") };
     assert_eq!(call.due, 150);
-    assert_eq!(queue.expire_in_flight(150), (vec![1], Some(180)));
+    assert_eq!(expired(&mut queue, 150), (vec![1], vec![], Some(180)));
 }
 
 #[test]
@@ -119,16 +127,16 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
         create: None,
     };
     arrives(&mut queue, || 0, within(3000), 0);
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
     for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
         arrives(&mut queue, || 0, within(deadline), caller);
     }
-    queue.call_is_slow(5);
-    assert!(queue.expire_behind(104).is_empty());
-    assert_eq!(queue.expire_behind(105), vec![1, 3]);
-    assert!(queue.expire_behind(106).is_empty(), "each times out once");
+    expired(&mut queue, 5);
+    assert!(expired(&mut queue, 104).1.is_empty());
+    assert_eq!(expired(&mut queue, 105).1, [1, 3]);
+    assert!(expired(&mut queue, 106).1.is_empty(), "each times out once");
     queue.failed();
-    let Step::Call(call) = queue.step(107).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(107).0 else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 505), "requests that timed out are not sent");
 }
 
@@ -146,12 +154,12 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
     for permits in 1..=257 {
         arrives(&mut queue, || 0, Request { permits, ..request.clone() }, permits as u32);
     }
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
-    queue.call_is_slow(5);
-    assert_eq!(queue.expire_behind(105), vec![257]);
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    expired(&mut queue, 5);
+    assert_eq!(expired(&mut queue, 105).1, [257]);
     arrives(&mut queue, || 106, request.clone(), 0);
     queue.failed();
-    let Step::Call(call) = queue.step(107).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(107).0 else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 206));
 }
 
@@ -167,13 +175,13 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
         create: None,
     };
     arrives(&mut queue, || 0, waiting.clone(), 0);
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
-    queue.call_is_slow(50);
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    expired(&mut queue, 50);
     arrives(&mut queue, || 60, waiting.clone(), 1);
     let outcome = Outcome::Waiting(Wait::of_ms(500, false));
     queue.replied(70, 0, (1, 1_000_000, 0), vec![OutcomeGroup { count: 1, outcome }], 0, None);
-    assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
-    let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
+    assert_eq!(queue.step(70).0, Step::SleepUntil(500_000));
+    let Step::Call(call) = queue.step(500_000).0 else { panic!("no call") };
     assert_eq!(call.due, 500_100);
     arrives(&mut queue, || panic!("the time is not needed"), waiting.clone(), 2);
 }
@@ -191,12 +199,17 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
     };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
     for (caller, create) in [(0, None), (1, None), (2, rates[0]), (3, None), (4, rates[1])] {
-        arrives(&mut queue, || 0, Request { create, ..plain.clone() }, caller);
+        arrives(
+            &mut queue,
+            || 0,
+            Request { create: create.map(Arc::new), ..plain.clone() },
+            caller,
+        );
     }
-    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(0).0 else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (None, 5));
     assert_eq!(queue.uninitialized(), [0, 1]);
-    let Step::Call(call) = queue.step(1).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(1).0 else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (rates[0], 3));
     assert_eq!(
         queue.uninitialized(),
@@ -223,7 +236,7 @@ fn a_request_for_what_there_is_takes_as_many_outcomes() {
     for (caller, request) in [UP_TO, one, all, UP_TO].into_iter().enumerate() {
         arrives(&mut queue, || 0, request, caller as u32);
     }
-    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(0).0 else { panic!("no call") };
     let [group] = call.groups[..] else { panic!("{:?}", call.groups) };
     assert_eq!((group.permits, group.count), (1, 5 + 1 + u64::from(u32::MAX) + 5));
     assert_eq!(call.requests, 4);
@@ -231,12 +244,12 @@ fn a_request_for_what_there_is_takes_as_many_outcomes() {
     let refused = Outcome::Refused(Wait::of_ms(7, false));
     let outcomes = [(13, Outcome::Granted), (group.count - 13, refused)];
     let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
-    let settled = queue.replied(1, 0, (10, 1_000_000, 0), outcomes.into(), 0, None);
-    let decided: Vec<_> = settled.decided.iter().map(|(c, it, o)| (*c, it.permits, *o)).collect();
+    let (settled, permits) = queue.replied(1, 0, (10, 1_000_000, 0), outcomes.into(), 0, None);
+    let decided: Vec<_> = settled.iter().map(|it| (it.caller, it.permits, it.outcome)).collect();
     let granted = |caller, permits| (caller, permits, Outcome::Granted);
-    let all = [granted(Some(0), 5), granted(Some(1), 1), granted(None, 7), (Some(3), 5, refused)];
+    let all = [granted(Some(0), 5), granted(Some(1), 1), granted(None, 7), (Some(3), 1, refused)];
     assert_eq!(decided, all);
-    assert_eq!(settled.granted, 13);
+    assert_eq!(permits, 13);
     assert!(queue.is_idle());
 }
 
@@ -245,7 +258,7 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     let mut queue: Queue<u32> = Queue::default();
     let head = Request { permits: 8, max_wait: MaxWait::Unbounded, up_to: false, ..UP_TO };
     arrives(&mut queue, || 0, head.clone(), 0);
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
     assert_eq!(queue.wait_behind(0), None, "it has no answer yet");
     let waiting = Outcome::Waiting(Wait::of_ms(500, false));
     let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
@@ -253,7 +266,7 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     assert_eq!(queue.arrive(|| 2, UP_TO, 1).unwrap_err().ms(), 500);
     assert_eq!(queue.wait_behind(2).map(|wait| wait.ms()), Some(500));
     queue.ask_now();
-    assert!(matches!(queue.step(3).step, Step::Call(_)));
+    assert!(matches!(queue.step(3).0, Step::Call(_)));
     assert!(queue.wait_behind(3).is_some(), "it is asked for again");
     queue.cancel(0);
 }

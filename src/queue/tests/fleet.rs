@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::Now;
-use crate::queue::{MaxWait, Queue, Request, Step, Time, Turn};
+use crate::queue::{MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
 use crate::store::memory::InProcessStore;
 use crate::store::{
@@ -403,7 +403,7 @@ impl Fleet {
     }
 
     fn step(&mut self, client: usize) {
-        let Turn { step, .. } = self.clients[client].queue.step(self.now);
+        let (step, _) = self.clients[client].queue.step(self.now);
         match step {
             Step::Call(call) => {
                 let Client { kind, tag, .. } = self.clients[client];
@@ -428,7 +428,7 @@ impl Fleet {
                 self.clients[client].step_at = time;
                 self.at(time, Event::Step(client));
             }
-            Step::InFlight | Step::Idle => {}
+            Step::Idle => {}
         }
     }
 
@@ -441,9 +441,9 @@ impl Fleet {
         }
         let queue = &mut self.clients[client].queue;
         let (outcomes, holders) = (reply.outcomes, reply.holders);
-        let settled = queue.replied(self.now, dated, rate, outcomes, left, holders);
-        self.clients[client].granted += settled.granted;
-        for _ in settled.decided.iter().filter(|(caller, ..)| caller.is_some()) {
+        let (settled, granted) = queue.replied(self.now, dated, rate, outcomes, left, holders);
+        self.clients[client].granted += granted;
+        for _ in settled.iter().filter(|it| it.caller.is_some()) {
             self.served(client);
         }
         self.step(client);

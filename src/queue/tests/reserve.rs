@@ -34,7 +34,7 @@ impl Head {
     }
 
     fn call(&mut self, now: Time) -> Call {
-        let Step::Call(call) = self.queue.step(now).step else { panic!("no call at {now}") };
+        let Step::Call(call) = self.queue.step(now).0 else { panic!("no call at {now}") };
         call
     }
 
@@ -50,7 +50,7 @@ impl Head {
     fn first_reserve(&mut self, until: Time) -> Option<(Time, Call)> {
         let mut now = 0;
         while now < until {
-            match self.queue.step(now).step {
+            match self.queue.step(now).0 {
                 Step::SleepUntil(time) => now = time,
                 Step::Call(call) if call.reserve => return Some((now, call)),
                 Step::Call(call) => {
@@ -76,7 +76,7 @@ fn a_head_that_has_waited_for_an_interval_asks_for_a_reservation_alone() {
     // It is told when its permits are together, and then asks again.
     head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     assert!(head.queue.has_reservation());
-    assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
+    assert_eq!(head.queue.step(at + 1).0, Step::SleepUntil(at + 700 * MS));
     assert!(head.call(at + 700 * MS).reserve);
     head.reply(at + 700 * MS, 1, Outcome::Granted);
     assert!(!head.queue.has_reservation());
@@ -91,7 +91,7 @@ fn one_that_got_none_tries_again_later() {
     assert!(!head.queue.has_reservation());
     assert!(!head.call(at + 10 * MS).reserve);
     head.reply(at + 10 * MS, 2, Outcome::Waiting(Wait::of_ms(1000, false)));
-    assert_eq!(head.queue.step(at + 11 * MS).step, Step::SleepUntil(at + 125 * MS));
+    assert_eq!(head.queue.step(at + 11 * MS).0, Step::SleepUntil(at + 125 * MS));
     assert!(head.call(at + 125 * MS).reserve);
 }
 
@@ -127,5 +127,5 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     let newcomer =
         Request { permits: 3, max_wait, deadline: SECOND, costs: None, up_to: false, create: None };
     head.queue.arrive(|| at + 1, newcomer.clone(), ()).unwrap();
-    assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
+    assert_eq!(head.queue.step(at + 1).0, Step::SleepUntil(at + 700 * MS));
 }

@@ -12,13 +12,13 @@ fn request(permits: u64, max_wait: MaxWait) -> Request {
 
 /// The number of requests of the next call, all of which go on waiting.
 fn refuses_all(queue: &mut Queue<u32>, now: Time) -> (u64, Vec<u32>) {
-    let turn = queue.step(now);
-    let Step::Call(call) = turn.step else { panic!("{:?}", turn.step) };
+    let (step, refused) = queue.step(now);
+    let Step::Call(call) = step else { panic!("{step:?}") };
     let outcomes = vec![OutcomeGroup { count: call.requests, outcome: LEFT }];
     // Permits have come back while the call was under way.
     queue.ask_now();
     queue.replied(now, now, (0, 0, 0), outcomes, 0, None);
-    (call.requests, turn.refused.into_iter().map(|(caller, _)| caller).collect())
+    (call.requests, refused.into_iter().map(|(caller, _)| caller).collect())
 }
 
 #[test]
@@ -40,12 +40,12 @@ fn those_behind_a_stream_of_messages_are_answered_in_time() {
 fn a_newcomer_that_may_wait_asks_nothing_and_one_that_may_not_is_refused() {
     let mut queue: Queue<u32> = Queue::new(true);
     queue.arrive(|| 0, request(2, MaxWait::Unbounded), 0).unwrap();
-    let Step::Call(_) = queue.step(0).step else { panic!("a call") };
+    let Step::Call(_) = queue.step(0).0 else { panic!("a call") };
     let outcomes = vec![OutcomeGroup { count: 1, outcome: LEFT }];
     queue.replied(0, 0, (0, 0, 0), outcomes, 1, None);
     queue.arrive(|| 1, request(1, MaxWait::Until(MS)), 1).unwrap();
     assert!(queue.arrive(|| 1, request(1, MaxWait::None), 2).is_err());
-    assert_eq!(queue.step(1).step, Step::SleepUntil(MS));
+    assert_eq!(queue.step(1).0, Step::SleepUntil(MS));
 }
 
 #[test]

@@ -62,12 +62,12 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
     };
     queue.arrive(|| 0, head.clone(), 0).unwrap();
     queue.arrive(|| 0, Request { max_wait: MaxWait::Until(20 * MS), ..head.clone() }, 1).unwrap();
-    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(0).0 else { panic!("no call") };
     assert_eq!(call.groups.len(), 2);
     let waiting = |ms| OutcomeGroup { count: 1, outcome: Outcome::Waiting(Wait::of_ms(ms, true)) };
     let holders = Holders { others: 1, entries: 1, ..Holders::default() };
     queue.replied(0, 0, (10, SECOND, 0), vec![waiting(125), waiting(10)], 3, Some(holders));
-    assert_eq!(queue.step(9 * MS).step, Step::SleepUntil(10 * MS));
-    let Step::Call(call) = queue.step(10 * MS).step else { panic!("no call") };
+    assert_eq!(queue.step(9 * MS).0, Step::SleepUntil(10 * MS));
+    let Step::Call(call) = queue.step(10 * MS).0 else { panic!("no call") };
     assert_eq!(call.groups.len(), 2);
 }

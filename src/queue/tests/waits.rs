@@ -70,8 +70,8 @@ fn a_deadline_that_has_begun_stays() {
         create: None,
     };
     queue.arrive(|| 0, head.clone(), 0).unwrap();
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
-    queue.call_is_slow(5 * MS);
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    queue.expire(5 * MS, false);
     // More than the rate: only the server can tell.
     queue
         .arrive(|| 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head.clone() }, 1)
@@ -79,7 +79,7 @@ fn a_deadline_that_has_begun_stays() {
     let waiting = Outcome::Waiting(Wait::of_ms(500, false));
     let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
     queue.replied(9 * MS, 0, (10, 1000 * MS, 0), outcomes, 0, None);
-    let Step::Call(call) = queue.step(9 * MS).step else { panic!("no call") };
+    let Step::Call(call) = queue.step(9 * MS).0 else { panic!("no call") };
     assert_eq!((call.groups.len(), call.due), (2, 5 * MS + DEADLINE));
 }
 

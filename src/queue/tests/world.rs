@@ -1,9 +1,10 @@
 //! A queue with its callers and a server, in virtual time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::*;
-use crate::queue::{Settled, Step, Turn};
+use crate::queue::{Expired, Settled, Step};
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
@@ -152,6 +153,7 @@ impl World {
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
+        let create = create.map(Arc::new);
         let request =
             Request { permits, max_wait, deadline: DEADLINE, costs: None, up_to: false, create };
         let ticket = self.queue.next_ticket;
@@ -185,10 +187,10 @@ impl World {
         self.run_queue();
     }
 
-    /// The call in flight takes long: those behind it whose deadline has passed are told.
+    /// The call in flight takes long: those whose deadline has passed are told.
     pub(super) fn call_is_slow(&mut self) {
-        self.queue.call_is_slow(self.now);
-        for ticket in self.queue.expire_behind(self.now) {
+        let Expired { in_flight, behind, .. } = self.queue.expire(self.now, false);
+        for ticket in in_flight.into_iter().chain(behind) {
             let Caller { request, arrived, .. } = &self.callers[ticket as usize];
             assert!(request.due(*arrived) <= self.now);
             self.end(ticket as usize, Fate::TimedOut);
@@ -199,7 +201,7 @@ impl World {
     /// Lets the queue do what it wants to do now; returns when it wants to be called again.
     pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
-            let Turn { step, refused } = self.queue.step(self.now);
+            let (step, refused) = self.queue.step(self.now);
             for (ticket, wait) in refused {
                 assert!(wait.ms() > 0);
                 self.end(ticket as usize, Fate::Refused);
@@ -224,8 +226,7 @@ impl World {
                     assert!(time > self.now);
                     return Some(time);
                 }
-                Step::InFlight => return self.reply.as_ref().map(|reply| reply.0),
-                Step::Idle => return None,
+                Step::Idle => return self.reply.as_ref().map(|reply| reply.0),
             }
         }
     }
@@ -235,7 +236,7 @@ impl World {
         let rate = (self.server.rate, self.server.interval_ms * MS, 0);
         let failed = match reply {
             Reply::Decided(outcomes) => {
-                let settled = self.queue.replied(self.now, dated, rate, outcomes, 0, None);
+                let (settled, _) = self.queue.replied(self.now, dated, rate, outcomes, 0, None);
                 return self.settle(settled);
             }
             Reply::Failed => self.queue.failed(),
@@ -245,13 +246,13 @@ impl World {
         self.run_queue();
     }
 
-    fn settle(&mut self, settled: Settled<Ticket>) {
-        for (ticket, request, outcome) in settled.decided {
-            let Some(ticket) = ticket else {
-                self.unwanted += request.permits;
+    fn settle(&mut self, settled: Vec<Settled<Ticket>>) {
+        for Settled { caller, permits, outcome, .. } in settled {
+            let Some(ticket) = caller else {
+                self.unwanted += permits;
                 continue;
             };
-            assert_eq!(request.permits, self.callers[ticket as usize].request.permits);
+            assert_eq!(permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
                 Outcome::Granted | Outcome::Scheduled { .. } => Fate::Granted,
                 Outcome::Refused(_) | Outcome::RefusedBy(..) => Fate::Refused,

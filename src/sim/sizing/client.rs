@@ -6,7 +6,7 @@ use super::lease::{ClientLeases, HeldLease};
 use crate::clock::Now;
 use crate::engine::Knowledge;
 use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
-use crate::queue::{Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
+use crate::queue::{Call, MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
@@ -126,7 +126,7 @@ impl FleetClient {
 
     /// What the queue does next.
     pub(super) fn step(&mut self, now: Time, effects: &mut Effects) {
-        let Turn { step, refused } = self.queue.step(now);
+        let (step, refused) = self.queue.step(now);
         effects.answered.extend(refused.into_iter().map(|(arrived, _)| arrived));
         match step {
             Step::Call(call) => self.send(now, call, effects),
@@ -138,7 +138,7 @@ impl FleetClient {
                 let call = self.queue.call_without_callers();
                 self.send(now, call, effects);
             }
-            Step::InFlight | Step::Idle => {}
+            Step::Idle => {}
         }
     }
 
@@ -195,9 +195,9 @@ impl FleetClient {
         let rate = (self.rate.permits(), self.rate.interval_ms() * 1000, 0);
         let left = reply.left.max(0) as u64;
         let dated = sent.at / 1000 * 1000;
-        let Settled { decided, granted, .. } =
+        let (settled, granted) =
             self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
-        effects.answered.extend(decided.into_iter().filter_map(|(arrived, ..)| arrived));
+        effects.answered.extend(settled.into_iter().filter_map(|it| it.caller));
         effects.granted = granted;
         if let Some(leases) = &mut self.leases {
             leases.used(now, granted);

@@ -102,7 +102,7 @@ fn settle(requests: u64, reply: AcquireReply) {
         };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
     let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000), 0);
     let left = u64::try_from(reply.left).unwrap_or(0);
     queue.replied(1, 0, rate, reply.outcomes, left, reply.holders);
