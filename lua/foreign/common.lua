@@ -19,17 +19,13 @@ elseif lane ~= '' then
   record = call('HGET', lanes_key, lane)
 end
 
-local function unreadable(field, text)
-  local found = text and ' is "' .. string.sub(text, 1, 60) .. '", which is out of range' or ' is missing'
-  failure = failure or {-13, 0, field .. found}
-end
-
--- The number that a field has, at least this and below 2^53.
-local function decimal(field, text, least)
+-- The number that a field has, from `least` on and below 2^53, or `most`. Without one between them: an error.
+local function decimal(field, text, least, most)
   local n = tonumber(text or '')
-  if n and n >= least and n < 9007199254740992 then
+  if n and n >= least and n < (most or 9007199254740992) then
     return n
   end
-  unreadable(field, text)
+  local found = text and ' is "' .. string.sub(text, 1, 60) .. '", which is out of range' or ' is missing'
+  failure = failure or {-13, 0, field .. found}
   return least
 end

@@ -14,7 +14,7 @@ if kind == 'C' then
     -- The others fail where it is no integer, and count nothing where it is not positive.
     life = decimal('expire', expire, -4294967296)
     if life % 1 ~= 0 then
-      unreadable('expire', expire)
+      decimal('expire', expire, 0, 0)
     elseif life <= 0 then
       limit = 4294967295
     end
@@ -34,8 +34,7 @@ local is_free = kind == 'C' and life <= 0
 local text = call('GET', key)
 y = text and #text <= 16 and not string.find(text, '%D') and tonumber(text) or not text and 0
 if not y or y >= 9007199254740992 then
-  y = 0
-  unreadable('value', text)
+  y = decimal('value', text, 0, 0)
 elseif text and kind ~= 'W' then
   left = call('PTTL', key)
 end

@@ -6,18 +6,15 @@
 --
 -- A member is the lane, the number of the call, and the number of the permit.
 local unit = kind == 'L' and 1 or 1000
-local span, cutoff, oldest, latest, counted
-local added = 0
+local span, added = 0, 0
 limit, span = numbers('<I7I7', wanted, 2)
 -- The mark is the time and the beginning of the lane.
-x, y, has_fraction = floor(now / unit), tonumber(string.sub(lane, 2, 9), 16) or 0, true
+x, y, has_fraction = (now - now % unit) / unit, lane ~= '' and numbers('<I6', lane, 2) or 0, true
+local cutoff = format('%d', x - span / unit)
+local oldest, expired = kind == 'L' and cutoff or '(' .. cutoff, kind == 'L' and '(' .. cutoff or cutoff
+local latest = kind == 'L' and format('%d', x + 10000000) or '+inf'
+local counted = call('ZCOUNT', key, oldest, latest)
 --- roll
-if not counted then
-  cutoff = x - span / unit
-  oldest = (kind == 'L' and '' or '(') .. format('%d', cutoff)
-  latest = kind == 'L' and format('%d', x + 10000000) or '+inf'
-  counted = call('ZCOUNT', key, oldest, latest)
-end
 free = max(0, limit - counted)
 --- take
 counted, added = counted + p, added + p
@@ -36,20 +33,25 @@ else
 end
 --- write
 if added > 0 then
-  call('ZREMRANGEBYSCORE', key, '-inf', (kind == 'L' and '(' or '') .. format('%d', cutoff))
-  for i = 0, added - 1 do
-    call('ZADD', key, format('%d', x), format('%s-%d:%d', string.sub(lane, 2), number, i))
+  local score, member = format('%d', x), format('%s-%d', string.sub(lane, 2), number)
+  call('ZADD', key, score, member)
+  for i = 1, added - 1 do
+    call('ZADD', key, score, format('%s:%d', member, i))
+  end
+  -- What has expired is not counted, so it can be removed now and then.
+  if at < now - now % (span / 8) then
+    call('ZREMRANGEBYSCORE', key, '-inf', expired)
   end
   call('PEXPIRE', key, format('%d', (ceil(span / 1000000) + 1) * 1000))
 end
 --- functions
 -- Removes at once what comes back, so that it is not counted for those who take: it is certain by now.
 function give(mark, own, p)
-  local credit = 0
+  local credit, cutoff = 0, x - span / unit
   if mark > cutoff or kind == 'L' and mark == cutoff then
     local at = format('%d', mark)
     for _, member in ipairs(call('ZRANGEBYSCORE', key, at, at)) do
-      if credit < p and string.sub(member, 1, 8) == format('%08x', own) then
+      if credit < p and string.sub(member, 1, 6) == pack('<I6', own) then
         credit = credit + call('ZREM', key, member)
       end
     end

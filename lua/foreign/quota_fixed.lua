@@ -5,10 +5,7 @@ limit, width = numbers('<I7I7', wanted, 2)
 local used, expire = unpack(call('HMGET', key, 'token', 'expire'))
 x, y = 0, 0
 if used and expire then
-  y, ns = decimal('token', used, 0), tonumber(expire)
-  if not (ns and ns >= 0 and ns < 9007199254740992000) then
-    unreadable('expire', expire)
-  end
+  y, ns = decimal('token', used, 0), decimal('expire', expire, 0, 9007199254740992000)
 end
 --- roll
 if ns and now >= ceil(ns / 1000) then
@@ -26,8 +23,9 @@ y = y + p
 us = ns and x - now or 0
 --- write
 if ns then
-  call('HSET', key, 'token', format('%d', y), 'expire', format('%.17g', ns))
+  call('HSET', key, 'token', format('%d', y))
   if opens then
+    call('HSET', key, 'expire', format('%d', ns))
     call('PEXPIRE', key, format('%d', width / 1000))
   end
 end

@@ -2,7 +2,7 @@
 -- prolonged by a lane's first call in each ten seconds. Mixer's record has its end in nanoseconds.
 if own and dedup then
   local _, _, permits = numbers('<I7I7I7', own)
-  call('HSET', dedup, 'token', format('%d', permits), 'expire', format('%.17g', ends * 1000))
+  call('HSET', dedup, 'token', format('%d', permits), 'expire', format('%d', ends * 1000))
   call('PEXPIRE', dedup, format('%d', ceil((ends - now) / 1000)))
 elseif own then
   call('HSET', lanes_key, lane, own)

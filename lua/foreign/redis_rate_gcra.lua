@@ -23,7 +23,7 @@ us = after(p - limit) - now
 --- write
 if x > now then
   local us = x - EPOCH
-  local text = format('%.0f.%06.0f', floor(us / 1000000), us % 1000000)
+  local text = format('%d.%06d', floor(us / 1000000), us % 1000000)
   call('SET', key, text, 'EX', format('%d', ceil((x - now) / 1000000)))
 else
   call('DEL', key)

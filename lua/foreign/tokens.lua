@@ -1,85 +1,78 @@
 -- Token buckets of other services: a hash with whole tokens, and the time in milliseconds of those added last.
 --
 --   F  the funnel (Go), at org/path. It reads its fields by their place, so they must be in this order
---   A  the bucket with a list of applications
+--   A  the bucket with a list of applications. The parameters are a pattern: one of the names, between commas
 --
 -- The others lose the fraction of a token at each call. Here the time stands where the last whole token was added,
 -- so that it is not lost, and they go on from there.
-local rate, most, tokens, since, stored_tokens, stored_since = 0
-local FIELDS = kind == 'F' and {'Capacity', 'LeakingRate', 'RemainingCapacity', 'LastLeakingTime'}
-  or {'max_permits', 'rate', 'curr_permits', 'last_mill_second', 'apps'}
-
--- The tokens of so many milliseconds, computed as the others do.
-local function gained(ms)
-  return floor(kind == 'F' and ms * rate or ms / 1000 * rate)
-end
-
--- The milliseconds in which so many tokens are gained.
-local function time_for(tokens)
-  local ms = ceil(kind == 'F' and tokens / rate or tokens * 1000 / rate)
-  -- Beyond this, one more is none.
-  while ms < 4503599627370496 and gained(ms) < tokens do
-    ms = ms + 1
-  end
-  while gained(ms - 1) >= tokens do
-    ms = ms - 1
-  end
-  return min(ms, 4503599627370)
-end
-
-local texts = {}
+local MOST, RATE, TOKENS, SINCE = 'max_permits', 'rate', 'curr_permits', 'last_mill_second'
+local most, rate, tokens, since, stored_tokens, stored_since
+-- The rate is by so many milliseconds.
+local unit = 1000
 if kind == 'F' then
-  local all = call('HGETALL', key)
-  for i, name in ipairs(FIELDS) do
-    if all[i * 2 - 1] ~= name or all[9] then
-      failure = failure or {-13, 0, 'the fields must be ' .. table.concat(FIELDS, ', ') .. ', in this order'}
-    end
-    texts[i] = all[i * 2]
+  MOST, RATE, TOKENS, SINCE, unit = 'Capacity', 'LeakingRate', 'RemainingCapacity', 'LastLeakingTime', 1
+  most, rate, tokens, since = unpack(call('HMGET', key, MOST, RATE, TOKENS, SINCE))
+  -- A lane that has just called has seen the order.
+  local all = not record and call('HGETALL', key)
+  if all and (all[1] ~= MOST or all[3] ~= RATE or all[5] ~= TOKENS or all[7] ~= SINCE or all[9]) then
+    local order = table.concat({MOST, RATE, TOKENS, SINCE}, ', ')
+    failure = {-13, 0, 'the fields must be ' .. order .. ', in this order'}
   end
 else
-  texts = call('HMGET', key, unpack(FIELDS))
-  local app, is_listed = string.sub(wanted, 2), false
-  for name in string.gmatch(texts[5] or '', '[^,]+') do
-    is_listed = is_listed or string.match(name, '^%s*(.-)%s*$') == app
-  end
-  if not is_listed then
+  local apps
+  most, rate, tokens, since, apps = unpack(call('HMGET', key, MOST, RATE, TOKENS, SINCE, 'apps'))
+  if not string.find(apps or '', wanted) then
     failure = {-12, 0, 'the application is not in the field apps'}
   end
 end
-most = decimal(FIELDS[1], texts[1], 0)
-rate, limit = decimal(FIELDS[2], texts[2], 0), min(4294967295, floor(most))
-if most / rate > 3155760000000 / (kind == 'F' and 1 or 1000) then
+most, rate = decimal(MOST, most, 0), decimal(RATE, rate, 0)
+limit = most < 4294967295 and most - most % 1 or 4294967295
+if most * unit / rate > 3155760000000 then
   -- A century.
-  unreadable(FIELDS[2], texts[2])
+  decimal(RATE, rate, 0, 0)
 end
-x, tokens = 0, most
-if kind == 'F' or texts[4] then
-  tokens = decimal(FIELDS[3], texts[3], -9007199254740991)
-  since = decimal(FIELDS[4], texts[4], 0)
+if kind == 'F' or since then
+  tokens, since = decimal(TOKENS, tokens, -9007199254740991), decimal(SINCE, since, 0)
+else
+  tokens, since = most, nil
 end
+x = 0
 --- roll
-local now_ms = floor(now / 1000)
-local gain = since and now_ms > since and gained(now_ms - since) or 0
+local now_ms = (now - now % 1000) / 1000
+-- As the others count it.
+local gain = since and now_ms > since and (now_ms - since) / unit * rate or 0
+gain = gain - gain % 1
 if tokens + gain >= most then
   tokens, since = most, max(since or 0, now_ms)
 elseif gain >= 1 then
   -- Until something is taken, who looks later finds the tokens and the time as they were.
   stored_tokens, stored_since = tokens, since
-  tokens, since = tokens + gain, since + time_for(gain)
+  local gained, ms = gain, nil
+--> time
+  tokens, since = tokens + gain, since + ms
 end
-free = max(0, min(limit, floor(tokens)))
+free = tokens > limit and limit or tokens > 0 and tokens - tokens % 1 or 0
 --- take
 if p > 0 then
   tokens, stored_since = tokens - p, nil
 end
 --- wait
-if stored_since then
-  us = (stored_since + time_for(p - stored_tokens)) * 1000 - now
-else
-  us = (since + time_for(p - tokens)) * 1000 - now
+local gained, ms = ceil(p - (stored_since and stored_tokens or tokens)), nil
+--> time
+us = ((stored_since or since) + ms) * 1000 - now
+--- time
+-- The milliseconds in which so many tokens are gained; beyond 2^52, one more is none.
+ms = gained * unit / rate
+ms = ms - ms % 1
+while ms < 4503599627370496 and ms / unit * rate < gained do
+  ms = ms + 1
 end
+while (ms - 1) / unit * rate >= gained do
+  ms = ms - 1
+end
+ms = ms < 4503599627370 and ms or 4503599627370
 --- write
-call('HSET', key, FIELDS[3], format('%d', floor(tokens)), FIELDS[4], format('%d', since))
+call('HSET', key, TOKENS, format('%d', tokens - tokens % 1), SINCE, format('%d', since))
 --- functions
 function give(_, _, p)
   local credit = max(0, min(p, floor(most - tokens)))

@@ -195,12 +195,16 @@ impl Policy {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty name or one with a comma.
     pub fn allow_list_bucket(app: &str) -> Result<Policy, Error> {
-        if app.trim() != app || app.is_empty() || app.contains(',') {
+        if app.trim() != app || app.is_empty() || app.contains([',', '\0']) {
             let detail = format!("the application {app:?}: must be a name without commas");
             return Err(invalid(detail));
         }
         let limit = u64::from(u32::MAX);
-        let text = format!("A{}", packed::text(app.as_bytes()));
+        // In Lua's patterns `%` takes the meaning of any punctuation away, and `%f` stands before a character of the
+        // set that follows another.
+        let plain = |c: char| c.is_ascii_punctuation().then_some('%').into_iter().chain([c]);
+        let name: String = packed::text(app.as_bytes()).chars().flat_map(plain).collect();
+        let text = format!("A?%f[^,%z]%s*{name}%s*%f[,%z]");
         Ok(foreign(Format::AllowList, text, limit, 1_000_000))
     }
 
