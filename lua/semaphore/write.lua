@@ -13,10 +13,10 @@ if keep_alive then
   call('PEXPIRE', KEYS[2], keep_alive)
 end
 if record then
-  call('SET', KEYS[4], ARGV[4] .. ' ' .. record, 'PX', '60000')
+  call('SET', KEYS[4], struct.pack('<I7i7', number, record), 'PX', '60000')
 end
-local freed = max(new or 0, 0) - max(v or 0, 0)
-for i = 1, min(freed, 64) do
+local freed = (new and new > 0 and new or 0) - (v and v > 0 and v or 0)
+for i = 1, freed < 64 and freed or 64 do
   local message = i < 64 and '1' or min(freed - 63, 2147483647)
   redis.pcall('PUBLISH', KEYS[3], message)
   if ARGV[3] == '1' then

@@ -315,8 +315,12 @@ impl Engine {
     /// Records a time seen on the server's clock. Answers may overtake each other, so slightly older times
     /// are ignored. A time that is far behind means the clock went back, by a step or a failover: if it
     /// were ignored, retries would look for their grants after the grants' dates and miss them.
+    /// Calls of plain semaphores name none.
     fn saw_server_time(&self, epoch_ms: i64) {
         const OVERTAKEN_BY: i64 = 1_000;
+        if epoch_ms == 0 {
+            return;
+        }
         for seen in [&self.server_time, &self.core.server_time] {
             if epoch_ms < seen.fetch_max(epoch_ms, Ordering::Relaxed) - OVERTAKEN_BY {
                 seen.store(epoch_ms, Ordering::Relaxed);

@@ -260,7 +260,7 @@ impl Engine {
                 self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
             self.observer.noted(reply.notes);
         } else if let Some(semaphore) = &self.semaphore {
-            let call = |lane| semaphore.call_without_requests(self.core.told_ms(), lane);
+            let call = |lane| semaphore.call_without_requests(lane);
             self.attempt_numbered(Operation::Release, deadline, false, number, call).await?;
         }
         Ok(())

@@ -13,8 +13,8 @@ use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redisson_rate_limiter::{
-    Client, ErrorKind, ExpireCondition, InProcessStore, Permit, RemainingTime, Semaphore,
-    SemaphoreOptions,
+    Client, ErrorKind, ExpireCondition, Fraction, InProcessStore, OnOutage, Permit, RemainingTime,
+    Semaphore, SemaphoreOptions,
 };
 use serde_json::json;
 
@@ -496,6 +496,49 @@ async fn aserver_that_comes_back_empty_is_set_up_again() {
     assert_eq!(uploads.permits().await.unwrap(), 2);
     assert!(next.release().await.unwrap());
     assert_eq!(uploads.available_permits().await.unwrap(), 2);
+}
+
+/// Nobody knows what is held of a plain semaphore: it comes on top of those that are set anew, until they are set right.
+#[tokio::test]
+async fn what_was_held_of_a_plain_semaphore_adds_to_one_that_came_back_empty() {
+    let server = Server::start().await;
+    let options = SemaphoreOptions::new().permits(2);
+    let jobs = client(&server.url()).await.semaphore_with("jobs", options).unwrap();
+    let before = jobs.acquire(1).await.unwrap();
+    server.restart().await;
+    let after = jobs.acquire(1).await.unwrap();
+    assert!(before.release().await.unwrap());
+    assert_eq!(jobs.available_permits().await.unwrap(), 2);
+    assert!(after.release().await.unwrap());
+    assert_eq!(jobs.available_permits().await.unwrap(), 3);
+    jobs.set_permits(2).await.unwrap();
+    assert_eq!(jobs.available_permits().await.unwrap(), 2);
+}
+
+/// Half of the permits are this client's while the server is away, less those that it holds.
+#[tokio::test]
+async fn without_its_server_a_client_grants_its_part_less_what_it_holds() {
+    let server = Server::start().await;
+    for sort in SORTS {
+        let half = OnOutage::Local(Fraction::one_of(2));
+        let options = SemaphoreOptions::new().permits(10).on_outage(half);
+        let client = client(&server.url()).await;
+        let semaphore = match sort {
+            Sort::Plain => client.semaphore_with("half-plain", options),
+            Sort::Expirable => client.concurrency_with("half", options),
+        };
+        let semaphore = semaphore.unwrap();
+        let held = join_all((0..3).map(|_| semaphore.acquire(1))).await;
+        server.pause();
+        let mut local = Vec::new();
+        while let Ok(permit) = semaphore.try_acquire_now(1).await.unwrap() {
+            local.push(permit);
+            assert!(local.len() <= 10, "{sort:?}");
+        }
+        assert_eq!(local.len(), 2, "{sort:?}: five, of which three are held");
+        server.resume();
+        drop((local, held));
+    }
 }
 
 /// A process that stands still cannot know: it is told when it asks.

@@ -195,6 +195,69 @@ fn java_leaves_renewed_permits_alone() {
     });
 }
 
+/// Several permits of one call have an id and a lease each.
+#[test]
+fn several_permits_of_one_call_come_back_one_by_one() {
+    with_java(async |java, client| {
+        let theirs = java.limiter(fresh_name());
+        let options = SemaphoreOptions::new().lease(ms(900)).permits(5);
+        let ours = client.concurrency_with(theirs.name(), options).unwrap();
+        let permit = ours.acquire(3).await.unwrap();
+        // Longer than the lease: all three are renewed.
+        tokio::time::sleep(ms(1500)).await;
+        assert_eq!(Sort::Expirable.available(&theirs).await, 2);
+        let ids = permit.ids();
+        assert_eq!(ids.len(), 3);
+        assert!(Sort::Expirable.give_back(&theirs, &ids[1]).await);
+        tokio::time::timeout(Duration::from_secs(10), permit.lost()).await.expect("one is gone");
+        assert!(!permit.release().await.unwrap(), "not all were out");
+        assert_eq!(Sort::Expirable.available(&theirs).await, 5);
+        assert!(!Sort::Expirable.give_back(&theirs, &ids[0]).await);
+        assert_eq!(ours.acquired_permits().await.unwrap(), 0);
+    });
+}
+
+/// A prefix, and names with spaces, braces and letters of more than a byte.
+#[test]
+fn odd_names_behind_a_prefix_are_shared() {
+    if !kinds().contains(&Kind::Java) {
+        return;
+    }
+    run(async {
+        let world = shared_world().await;
+        let options = Options::new(Kind::Java, world.url()).key_prefix("tenant:");
+        let java = Arc::new(Peer::start_with(options).await);
+        let client = Client::builder().key_prefix("tenant:").connect(world.url()).await.unwrap();
+        for odd in ["two words", "größe:%d\n", "{tag}:x", "}x{y}"] {
+            for sort in SORTS {
+                let theirs = java.limiter(format!("{}{odd}", fresh_name()));
+                let ours = match sort {
+                    Sort::Plain => client.semaphore(theirs.name()).unwrap(),
+                    Sort::Expirable => client.concurrency(theirs.name()).unwrap(),
+                };
+                ours.try_set_permits(2).await.unwrap();
+                let permit = ours.acquire(1).await.unwrap();
+                let second = sort.take(&theirs, 0, LONG).await.expect("a permit");
+                assert_eq!(sort.available(&theirs).await, 0, "{odd:?}");
+                let waits = sort.begin(&theirs, 20_000, LONG, false);
+                tokio::time::sleep(ms(250)).await;
+                assert!(permit.release().await.unwrap());
+                let third = granted(waits.answer().await).expect("a permit");
+                let ((), waited) = tokio::join!(
+                    async {
+                        tokio::time::sleep(ms(250)).await;
+                        sort.give_back(&theirs, &second).await;
+                    },
+                    ours.acquire(1)
+                );
+                assert!(waited.unwrap().release().await.unwrap());
+                sort.give_back(&theirs, &third).await;
+                assert_eq!(ours.available_permits().await.unwrap(), 2, "{odd:?}");
+            }
+        }
+    });
+}
+
 /// What Java takes away by hand is lost here.
 #[test]
 fn a_holder_learns_that_its_permit_was_released_by_java() {

@@ -9,7 +9,7 @@ use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::sentinels::{MASTER, Passwords, Sentinels as Deployment};
 use compat_tests::server::Server;
 use redisson_rate_limiter::topology::Sentinels;
-use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate};
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, SemaphoreOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -286,4 +286,29 @@ async fn what_most_sentinels_say_counts_and_a_replica_is_not_used() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(error.execution(), Execution::NotExecuted);
     assert!(error.to_string().contains("it is a replica"), "{error}");
+}
+
+/// What is held stays held, and comes back once, on the new master.
+#[tokio::test]
+async fn permits_of_semaphores_outlast_a_failover() {
+    let deployment = Deployment::start(Passwords::default()).await;
+    // Longer than any failover takes.
+    let client = Client::builder().deadline(Duration::from_secs(20));
+    let client = client.connect(sentinels(&deployment.urls())).await.unwrap();
+    let options = SemaphoreOptions::new().permits(2);
+    let semaphores = [
+        client.concurrency_with("uploads", options).unwrap(),
+        client.semaphore_with("jobs", options).unwrap(),
+    ];
+    let held = [semaphores[0].acquire(1).await.unwrap(), semaphores[1].acquire(1).await.unwrap()];
+    let wait = redis::cmd("WAIT").arg(1).arg(10_000).take();
+    assert_eq!(deployment.servers[0].run::<u64>(wait).await, 1);
+    deployment.servers[0].kill();
+    deployment.name(deployment.servers[1].port()).await;
+    for (semaphore, first) in semaphores.iter().zip(held) {
+        let second = semaphore.acquire(1).await.unwrap();
+        assert!(semaphore.try_acquire_now(1).await.unwrap().is_err());
+        assert!(first.release().await.unwrap() && second.release().await.unwrap());
+        assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+    }
 }

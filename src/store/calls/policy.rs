@@ -70,7 +70,7 @@ pub(crate) struct PolicyReply {
 }
 
 /// The numbers in the form in which a call sends them.
-fn sent(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+pub(super) fn sent(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     numbers.into_iter().flat_map(|number| number.to_le_bytes().into_iter().take(7)).collect()
 }
 

@@ -4,10 +4,11 @@
 //! answers how many of them it granted.
 
 use super::state::{
-    State, check, count, end_of, first_end, live_on, optional, reap, semaphore_script,
+    State, check, count, end_of, first_end, live_on, numbers, reap, semaphore_script,
 };
 use super::*;
 use crate::rate::MAX_EXACT;
+use crate::store::calls::policy::sent;
 use crate::store::refusal;
 
 /// The permits with ended leases that a call takes back, unless it asks for more.
@@ -136,22 +137,24 @@ impl StoreCall for SemaphoreAcquireCall {
     }
 
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
-        let id = match self.kind {
-            SemaphoreKind::Plain => &[][..],
-            SemaphoreKind::Expirable => &self.id.0[..],
-        };
         let lane = self.lane.as_ref();
-        let command = semaphore_script(&ACQUIRE, keys, self.at, self.kind, in_cluster, lane)
-            .arg(optional(self.create))
-            .arg(if self.is_repeat { "1" } else { "" })
-            .arg(self.wanted())
-            .arg(id)
-            .arg(optional(self.lease_ms))
-            .arg(optional(self.keep_alive_ms));
-        self.merged().fold(command, |command, groups| {
-            let count = groups.iter().map(|group| group.count).sum::<u64>();
-            command.arg(groups[0].permits).arg(count).arg(u8::from(groups[0].max_wait_ms > 0))
-        })
+        let or_none = |number: Option<u64>| number.map_or(0, |number| number.min(MAX_EXACT) + 1);
+        let (create, lease) = (or_none(self.create), or_none(self.lease_ms));
+        let keep_alive = self.keep_alive_ms.map_or(0, |ms| ms.min(MAX_EXACT));
+        let mut call = numbers(lane, &[create, self.wanted() as u64, lease, keep_alive]);
+        call.push(self.is_repeat.into());
+        let groups = self.merged().flat_map(|groups| {
+            let count = groups.iter().map(|group| group.count).sum();
+            let waits = u8::from(groups[0].max_wait_ms > 0);
+            sent([groups[0].permits, count]).into_iter().chain([waits])
+        });
+        let groups: Vec<u8> = groups.collect();
+        let command = semaphore_script(&ACQUIRE, keys, self.at, self.kind, in_cluster, lane);
+        let command = command.arg(call).arg(groups);
+        match self.kind {
+            SemaphoreKind::Plain => command,
+            SemaphoreKind::Expirable => command.arg(&self.id.0[..]),
+        }
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreReply> {

@@ -2,7 +2,7 @@
 //!
 //! The twins are `lua/semaphore/release.lua` and `lua/semaphore/renew.lua`.
 
-use super::state::{State, check, end_of, live_on, optional, pack, semaphore_script};
+use super::state::{State, check, end_of, live_on, numbers, optional, pack, semaphore_script};
 use super::*;
 
 impl StoreCall for SemaphoreReleaseCall {
@@ -52,7 +52,7 @@ impl StoreCall for SemaphoreReleaseCall {
         let lane = self.lane.as_ref();
         let command = semaphore_script(&RELEASE, keys, self.at, self.kind, in_cluster, lane);
         match self.kind {
-            SemaphoreKind::Plain => command.arg(self.count),
+            SemaphoreKind::Plain => command.arg(numbers(lane, &[self.count])),
             SemaphoreKind::Expirable => command.arg(pack(&self.permits)),
         }
     }

@@ -3,6 +3,7 @@
 //! The twins are `lua/semaphore/value.lua` and `lua/semaphore/write.lua`, which also announce each permit.
 
 use super::*;
+use crate::store::calls::policy::sent;
 use crate::store::memory::keyspace::{Data, Slot};
 use crate::store::redis::Script;
 use crate::store::refusal;
@@ -166,8 +167,13 @@ pub(super) fn semaphore_script(
             SemaphoreKind::Expirable => "expirable",
         })
         .arg(if in_cluster { "1" } else { "" })
-        .arg(optional(lane.map(|lane| lane.number)))
-        .arg(optional(lane.and_then(|lane| lane.abandon)))
+}
+
+/// The numbers of a call in its lane, and these, as one argument.
+pub(super) fn numbers(lane: Option<&LaneCall>, others: &[u64]) -> Vec<u8> {
+    let number = lane.map_or(0, |lane| lane.number);
+    let abandon = lane.and_then(|lane| lane.abandon).unwrap_or(0);
+    sent([number, abandon].into_iter().chain(others.iter().copied()))
 }
 
 /// The ids as one argument.
