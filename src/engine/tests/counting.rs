@@ -10,7 +10,7 @@ use std::task::Poll;
 use futures::FutureExt;
 use futures::future::ready;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::memory::InProcessStore;
 use crate::store::*;
@@ -36,6 +36,8 @@ pub(super) struct StoreLedger {
     pub(super) charges: AtomicU64,
     /// The server is away: no attempt is carried out.
     pub(super) away: AtomicBool,
+    /// The date of each attempt by a client's clock.
+    pub(super) dated: Mutex<Vec<i64>>,
     /// The most dates of earlier attempts that an attempt carried.
     pub(super) dates: AtomicUsize,
     pub(super) credited: AtomicU64,
@@ -43,6 +45,8 @@ pub(super) struct StoreLedger {
     pub(super) lose: AtomicU64,
     /// The same of refunds.
     pub(super) lose_refunds: AtomicU64,
+    /// How many of the next refunds are not carried out.
+    pub(super) refuse_refunds: AtomicU64,
     /// For this many polls an answer is not ready, and it wakes nobody when it is.
     pub(super) silent_for: AtomicU64,
     /// How long every second attempt of an acquire takes to reach the store, in ms.
@@ -131,6 +135,14 @@ fn loses_one(lose: &AtomicU64) -> bool {
     lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
+/// The answer, unless it is one of this many that are lost.
+fn unless_lost<T>(answer: Result<T, Error>, lose: &AtomicU64) -> Result<T, Error> {
+    match answer.is_ok() && loses_one(lose) {
+        true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
+        false => answer,
+    }
+}
+
 /// Waits for this many ms, if there are any.
 async fn takes(time: &AtomicU64) {
     match time.load(Ordering::SeqCst) {
@@ -160,22 +172,34 @@ impl CountingStore {
             answer_to::<C, _>(self.acquire_all(keys, call))
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
-        } else if any.is::<SemaphoreAcquireCall>()
-            || any.is::<SemaphoreReleaseCall>()
-            || any.is::<RenewCall>()
-        {
+        } else if any.is::<SemaphoreAcquireCall>() {
+            let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
+            ready(self.unless_lost(answer)).boxed()
+        } else if any.is::<SemaphoreReleaseCall>() {
+            let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
+            ready(unless_lost(answer, &self.ledger.lose_refunds)).boxed()
+        } else if any.is::<RenewCall>() {
             ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else {
             let is_acquire = any.is::<PolicyCall>() || any.is::<PolicyAllCall>();
             self.ledger.calls.fetch_add(is_acquire.into(), Ordering::SeqCst);
-            ready(self.store.run(keys, &call)).boxed()
+            let answer = self.store.run(keys, &call);
+            let may_lose = is_acquire || any.is::<SetPermitsCall>();
+            ready(if may_lose { self.unless_lost(answer) } else { answer }).boxed()
         }
+    }
+
+    fn unless_lost<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        unless_lost(answer, &self.ledger.lose)
     }
 
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
         let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
         let attempt = self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
+        if let Now::At(at) = call.now {
+            self.ledger.dated.lock().unwrap().push(at);
+        }
         if let Earlier::Dated(dates) = &call.earlier {
             self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
         }
@@ -234,6 +258,7 @@ impl CountingStore {
     fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireReply> {
         self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         let reply = self.away().map_or_else(|| self.store.run(keys, call), Err);
+        let reply = self.unless_lost(reply);
         let ledger = self.ledger.clone();
         async move {
             tokio::task::yield_now().await;
@@ -254,6 +279,9 @@ impl CountingStore {
         async move {
             tokio::task::yield_now().await;
             takes(&ledger.refunds_take).await;
+            if loses_one(&ledger.refuse_refunds) {
+                return Err(Error::new(ErrorKind::Unavailable, Execution::NotExecuted));
+            }
             let reply = store.run(&keys, &call)?;
             ledger.credited.fetch_add(reply.credited, Ordering::SeqCst);
             match loses_one(&ledger.lose_refunds) {

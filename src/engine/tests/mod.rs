@@ -19,9 +19,11 @@ mod adaptive;
 mod audits;
 #[cfg(feature = "blocking")]
 mod blocking;
+mod clocks;
 mod counting;
 mod denials;
 mod full;
+mod groups;
 mod keep_alive;
 mod leases;
 mod outage;

@@ -1,6 +1,9 @@
 //! How many permits a refund says it has freed.
 
+use futures::FutureExt;
+
 use super::*;
+use crate::Fraction;
 
 /// A grant of ten permits of which another client has released some, and what a refund says whose
 /// first answer is lost.
@@ -27,4 +30,34 @@ async fn a_refund_whose_answer_is_lost_counts_once() {
 async fn permits_that_a_release_has_freed_are_not_freed_by_a_refund() {
     assert_eq!(freed(5, 2).await, 0);
     assert_eq!(freed(10, 3).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_that_was_not_carried_out_does_not_count() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new()).await;
+    let mut ten = grant(&limiter, 10).await;
+    world.store.ledger().refuse_refunds.store(u64::MAX, Ordering::SeqCst);
+    let error = ten.refund(4).await.unwrap_err();
+    assert_eq!(error.execution(), Execution::NotExecuted);
+    world.store.ledger().refuse_refunds.store(0, Ordering::SeqCst);
+    assert_eq!(ten.refund(3).await.unwrap(), 3);
+    assert_eq!(limiter.available_permits().await.unwrap(), 93);
+}
+
+/// They ask once a second in any case.
+#[tokio::test(start_paused = true)]
+async fn a_refund_wakes_callers_that_leave_another_part_to_others() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new()).await;
+    limiter.set_rate(Rate::overall(100, ms(3_600_000)).unwrap()).await.unwrap();
+    let polite = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    let mut grant = grant(&limiter, 100).await;
+    let mut waits = Box::pin(polite.acquire(1));
+    assert!(waits.as_mut().now_or_never().is_none());
+    sleep(ms(100)).await;
+    let begun = tokio::time::Instant::now();
+    grant.refund_all().await.unwrap();
+    waits.await.unwrap();
+    assert!(begun.elapsed() < ms(100), "{:?}", begun.elapsed());
 }

@@ -1,9 +1,12 @@
 //! Semaphores in process, and the engine's part of them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::time::sleep;
 
+use super::World;
 use crate::{
     Client, Clock, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore, SemaphoreOptions,
 };
@@ -293,6 +296,85 @@ async fn a_kept_permit_is_given_back_by_its_id() {
     assert!(semaphore.update_lease(&ids[1], Some(SECOND)).await.unwrap());
     tokio::time::sleep(SECOND * 2).await;
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+}
+
+/// Nobody knows of permits that an attempt took whose answer was lost, if no later one is answered in time.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_took_whose_answers_are_all_lost_comes_back() {
+    let world = World::new();
+    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
+    for semaphore in [
+        client.semaphore_with("plain", options),
+        client.concurrency_with("s", options.without_lease()),
+    ] {
+        let semaphore = semaphore.unwrap();
+        drop(semaphore.acquire(1).await.unwrap());
+        world.store.ledger().lose.store(u64::MAX, Ordering::SeqCst);
+        assert!(semaphore.try_acquire_now(2).await.is_err());
+        let given_up = tokio::time::timeout(SECOND / 10, semaphore.acquire(1));
+        assert!(given_up.await.is_err());
+        world.store.ledger().lose.store(0, Ordering::SeqCst);
+        sleep(SECOND * 20).await;
+        // A plain semaphore's come back with the next call, at the latest.
+        drop(semaphore.try_acquire_now(1).await.unwrap().expect("they are back"));
+        sleep(SECOND).await;
+        assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_repeated_counts_once_and_what_would_count_twice_is_not() {
+    let world = World::new();
+    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
+    for semaphore in [
+        client.semaphore_with("plain", options),
+        client.concurrency_with("s", options.without_lease()),
+    ] {
+        let semaphore = semaphore.unwrap();
+        let held = semaphore.acquire(2).await.unwrap();
+        world.store.ledger().lose_refunds.store(2, Ordering::SeqCst);
+        assert!(held.release().await.unwrap(), "it was held until an attempt gave it back");
+        world.store.ledger().lose.store(1, Ordering::SeqCst);
+        assert!(semaphore.add_permits(1).await.is_err());
+        world.store.ledger().lose.store(0, Ordering::SeqCst);
+        assert_eq!(semaphore.available_permits().await.unwrap(), 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_whose_lease_was_prolonged_by_its_id_is_not_lost_before() {
+    let options = SemaphoreOptions::new().fixed_lease(SECOND).permits(1);
+    let semaphore = client().concurrency_with("s", options).unwrap();
+    let permit = semaphore.acquire(1).await.unwrap();
+    let id = permit.ids()[0].clone();
+    assert!(semaphore.update_lease(&id, Some(SECOND * 10)).await.unwrap());
+    sleep(SECOND * 9).await;
+    assert!(!permit.is_lost());
+    sleep(SECOND * 2).await;
+    assert!(permit.is_lost());
+}
+
+/// Nothing else brings back what has no lease: its release is repeated for as long as the server is away.
+#[tokio::test(start_paused = true)]
+async fn permits_without_a_lease_come_back_after_any_outage() {
+    let world = World::new();
+    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
+    for semaphore in [
+        client.semaphore_with("plain", options),
+        client.concurrency_with("s", options.without_lease()),
+    ] {
+        let semaphore = semaphore.unwrap();
+        let [first, second] =
+            [semaphore.acquire(1).await.unwrap(), semaphore.acquire(2).await.unwrap()];
+        world.store.set_away(true);
+        drop(first);
+        sleep(SECOND * 200).await;
+        assert!(second.release().await.is_err());
+        sleep(SECOND * 200).await;
+        world.store.set_away(false);
+        sleep(SECOND * 2).await;
+        assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+    }
 }
 
 #[tokio::test]

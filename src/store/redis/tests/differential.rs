@@ -31,7 +31,6 @@ fn both_stores_agree() {
     let config = Config {
         cases: std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap()),
         failure_persistence: None,
-        max_shrink_iters: 4000,
         ..Config::default()
     };
     let program = (rate(), prop::bool::weighted(0.85), prop::collection::vec(op(), 1..50));

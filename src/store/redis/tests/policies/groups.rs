@@ -103,7 +103,6 @@ fn check<T: std::fmt::Debug>(
     let config = Config {
         cases: std::env::var("PROPTEST_CASES").map_or(cases, |cases| cases.parse().unwrap()),
         failure_persistence: None,
-        max_shrink_iters: 2000,
         ..Config::default()
     };
     let world = std::cell::RefCell::new(World::new());

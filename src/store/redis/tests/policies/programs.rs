@@ -179,7 +179,6 @@ fn both_stores_agree() {
     let config = Config {
         cases: std::env::var("PROPTEST_CASES").map_or(60, |cases| cases.parse().unwrap()),
         failure_persistence: None,
-        max_shrink_iters: 2000,
         ..Config::default()
     };
     let world = std::cell::RefCell::new(World::new());

@@ -45,6 +45,29 @@ fn a_key_of_another_type_and_missing_parameters_are_errors() {
     }
 }
 
+/// Not even of a bucket that starts with too few permits, which would have room for them.
+#[test]
+fn of_what_was_reset_nothing_comes_back() {
+    let mut world = World::new();
+    let minute = Duration::from_secs(60);
+    let starts_low = [Policy::bucket(100, 10, minute), Policy::interval_bucket(100, 10, minute)]
+        .map(|policy| policy.unwrap().with_initial_tokens(10).unwrap());
+    for policy in every_policy().into_iter().chain(starts_low) {
+        // A bucket's marks count permits from the microsecond of its first use on.
+        for later_us in [0, 1, 20, 90, 1000, 30_000_000, 90_000_000] {
+            world.clear();
+            let mark = world.take(&policy, T0, vec![request(5)]).unwrap().mark;
+            let (at, rule) = (T0 + later_us, ChangeRule::Reset);
+            let change =
+                PolicyChangeCall { policy: policy.clone(), at: Some(at), rule, keep_alive_ms: 0 };
+            world.run(&change).unwrap();
+            let free = world.peek(&policy, at, 1).available;
+            assert_eq!(world.give(&policy, at, mark, 5), 0, "{policy:?} {later_us} us later");
+            assert_eq!(world.peek(&policy, at, 1).available, free);
+        }
+    }
+}
+
 /// A client names the windows around its own time. If the server's is another one, it names them again.
 #[test]
 fn windows_of_the_calendar_are_those_of_the_servers_time() {

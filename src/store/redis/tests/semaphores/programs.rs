@@ -13,7 +13,7 @@ pub(super) enum Op {
         lease_ms: Option<u64>,
         create: Option<u64>,
     },
-    /// The latest acquire again.
+    /// The latest acquire again, and the latest release.
     Again(bool),
     /// So many of the permits ever granted, from this one on.
     Release(usize, usize),
@@ -97,6 +97,7 @@ struct Program {
     at: i64,
     calls: u64,
     latest: Option<SemaphoreAcquireCall>,
+    latest_release: Option<SemaphoreReleaseCall>,
     ids: Vec<PermitId>,
 }
 
@@ -125,9 +126,12 @@ impl Program {
                 self.take(world, call);
             }
             Op::Again(is_repeat) => {
-                if let Some(latest) = self.latest.clone().filter(|_| kind == Expirable) {
+                if let Some(latest) = self.latest.clone() {
                     let call = SemaphoreAcquireCall { at, is_repeat: *is_repeat, ..latest };
                     self.take(world, call);
+                }
+                if let Some(latest) = &self.latest_release {
+                    let _ = world.run(latest);
                 }
             }
             Op::Release(from, count) => {
@@ -135,6 +139,7 @@ impl Program {
                 let lane = (kind == Plain).then(|| lane("aaaaaaaa1", self.calls));
                 let call = SemaphoreReleaseCall { at, lane, ..release(kind, ids, *count as u64) };
                 let _ = world.run(&call);
+                self.latest_release = Some(call);
                 return kind == Plain;
             }
             Op::Renew { from, count, lease_ms, may_shorten } => {
@@ -241,7 +246,6 @@ pub(super) fn config(cases: u32) -> Config {
     Config {
         cases: std::env::var("PROPTEST_CASES").map_or(cases, |cases| cases.parse().unwrap()),
         failure_persistence: None,
-        max_shrink_iters: 2000,
         ..Config::default()
     }
 }
