@@ -168,9 +168,9 @@ impl Reader {
             _ => Vec::new(),
         };
         self.read_login(nodes.first().map_or("", String::as_str))?;
-        let nodes = nodes.iter().map(String::as_str);
+        let mut nodes = nodes.iter().map(String::as_str);
         let topology = match self.kind {
-            "singleServerConfig" => nodes.last().unwrap_or("").try_into().map(Topology::Single),
+            "singleServerConfig" => nodes.next().unwrap_or("").try_into().map(Topology::Single),
             "clusterServersConfig" => Cluster::new(nodes).map(Topology::from),
             "sentinelServersConfig" => self.read_sentinels()?.map(Topology::from),
             "replicatedServersConfig" => Replicated::new(nodes).map(Topology::from),
