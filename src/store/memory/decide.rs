@@ -1,6 +1,6 @@
 //! Deciding the requests of a call, one after the other.
 //!
-//! `lua/part/decide.lua` is its twin; for several limiters it is the middle part of `acquire_all`.
+//! `lua/part/decide.lua` is its twin.
 
 use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
@@ -16,8 +16,6 @@ pub(super) struct Budget<'a> {
     pub(super) most: i64,
     /// Permits free for the requests of this call.
     pub(super) free: i64,
-    /// Other free permits, not for this call's requests: they count only for waits.
-    pub(super) beyond: i64,
     pub(super) granted: i64,
     /// The permits of waiting requests, which come first.
     pub(super) queued: i64,
@@ -105,8 +103,7 @@ fn longest_wait(limits: &[Budget<'_>], k: usize, by: &mut u8) -> Result<Wait, (u
     let mut longest = Wait::of_ms(0, false);
     for (at, limit) in limits.iter().enumerate() {
         let Some(live) = limit.live else { return Ok(Wait::of_ms(1, true)) };
-        let free = limit.free.saturating_add(limit.beyond);
-        let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(free);
+        let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(limit.free);
         if lacking > 0 {
             let wait = live.wait_for(lacking, (limit.date, limit.granted));
             let wait = wait.map_err(|error| (at, error))?;
