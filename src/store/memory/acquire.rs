@@ -12,7 +12,7 @@ use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::once::granted_before;
 use crate::store::memory::open::OpenLimiter;
 use crate::store::memory::reserve::{find_reservation, reserved_for};
-use crate::store::memory::share::{Share, read_holders};
+use crate::store::memory::share::{ClientShare, read_holders};
 use crate::store::{
     AcquireCall, AcquireReply, Holders, LimitReply, Outcome, OutcomeGroup, RequestGroup, Wait,
 };
@@ -117,7 +117,7 @@ fn carry_out(
 #[derive(Default)]
 struct Alone {
     /// The share that the requests keep to.
-    share: Option<Share>,
+    share: Option<ClientShare>,
     holders: Option<Holders>,
     /// The reservation by which the only request is served: permits, and the time in ms until they are free.
     reserved: Option<(i64, i64)>,

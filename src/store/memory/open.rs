@@ -4,12 +4,12 @@ use crate::error::Error;
 use crate::store::limits::DROP_LIMIT;
 use crate::store::memory::attempt::find_own;
 use crate::store::memory::config::{StoredLimiter, create};
-use crate::store::memory::decide::Budget;
+use crate::store::memory::decide::Supply;
 use crate::store::memory::grant::write_entries;
 use crate::store::memory::heal::{audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, LogChanges};
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::{NewValue, settle};
 use crate::store::{AcquireCall, Earlier, RequestGroup};
 use crate::wire::keys::Keys;
 
@@ -24,7 +24,7 @@ pub(super) struct OpenLimiter<'k, 's> {
     /// The stored value.
     pub(super) before: Option<i64>,
     /// The value now. What earlier attempts of the call were granted is free again.
-    pub(super) value: Value,
+    pub(super) value: NewValue,
     /// See [`heal`].
     pub(super) deficit: i64,
     /// The permits that earlier attempts were granted; those of the one that came first, if one has overtaken this.
@@ -76,8 +76,8 @@ impl<'k, 's> OpenLimiter<'k, 's> {
 
     /// The limiter as the requests see it. If an attempt has overtaken this one, it is a duplicate, or its own retry
     /// came first: they get the same answer out of what that attempt was granted.
-    pub(super) fn budget(&self, overtaken: Option<i64>) -> Budget<'_> {
-        Budget {
+    pub(super) fn budget(&self, overtaken: Option<i64>) -> Supply<'_> {
+        Supply {
             groups: &self.call.groups,
             most: self.live.limiter.rate - self.headroom,
             free: if overtaken.is_some() { self.own_permits } else { self.value.v - self.headroom },
@@ -91,7 +91,7 @@ impl<'k, 's> OpenLimiter<'k, 's> {
     /// What is written, if so many permits are left and so many granted.
     pub(super) fn into_changes(self, (free, granted): (i64, i64)) -> Changes<'k> {
         let OpenLimiter { live, date, before, value, headroom, .. } = self;
-        let value = Value { v: free + headroom, ..value };
+        let value = NewValue { v: free + headroom, ..value };
         let (limiter, t) = (live.limiter, live.t);
         Changes { limiter, t, date, before, value, log: live.into_changes(), granted }
     }
@@ -110,7 +110,7 @@ pub(super) struct Changes<'k> {
     t: i64,
     date: i64,
     before: Option<i64>,
-    value: Value,
+    value: NewValue,
     log: LogChanges,
     granted: i64,
 }
