@@ -1,6 +1,9 @@
 -- Decides requests for permits in one step, one after the other: reads the limiter, decides, and writes what it
 -- has decided. Twin: src/store/memory/acquire.rs.
 --
+-- Requests may take from several limiters: each gets what it asks for from all of them, or nothing from any. A limiter
+-- alone is decided as a group of one; only it has shares and reservations.
+--
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log; or hash, value and
 --        log of the mode that `seen` begins with: each key costs the server 0.4 microseconds
 -- ARGV   by the names of part/arguments.lua; '' means nothing, and empty ones at the end are left out
@@ -37,140 +40,137 @@
 --        at least ms, 5 more than the rate leaves, 6 undecided, 7 reserved for in ms
 --        or {-7, now}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
 --        part/config.lua and part/live_log.lua
+-- of several limiters
+-- KEYS   the five of each limiter
+-- ARGV   see part/arguments_all.lua
+-- reply  {…, now, outcomes …, limits}: the kinds plus 10 for each limiter before the one that is to be waited for
+--        longest; the limits being, for each limiter, {type, left, rate, interval, keep-alive, what value and log
+--        lacked of the rate and was repaired}
+--        shorter if the rates are what the client last saw and all requests are granted: {now, left …}
+--        the errors have the hash's key as the fourth element
 
 -- Read.
 total = (total or '') ~= '' and total or '1'
-groups, after, dates, hold = groups or '', after or '', dates or '', tonumber(hold) or 0
-local created
-if not fields[3] and (creation or '') ~= '' then
-  created = {string.match(creation, '(%d+) (%d+) (%d) (%d+)')}
-  for i = 1, 4 do
-    fields[i] = fields[i] or created[i]
+groups, after, dates = groups or '', after or '', dates or ''
+local limits, overtaken, is_settled = {}, nil, true
+for i = 1, names and #names / 5 or 1 do
+  if names then
+    turn_to(i)
   end
-end
-local reply = read_config(s)
-if reply then
-  return reply
-end
-if not KEYS[4] and fields[3] ~= string.sub(seen, 1, 1) then
-  return {-7, now_text - 0}
-end
-s.now = tonumber(now_text)
-if is_again == '1' and after ~= '' then
-  -- If the server's clock went back, the date must still be later than the one seen.
-  s.now = math.max(s.now, after + 1)
-end
-s.date = s.now + hold
-s.headroom = headroom and math.ceil(s.rate * headroom) or 0
-local before = integer(call('GET', s.value_key))
-local demand, requests, list = 0, 0, {total - 0, 0, 1}
-for i = 1, groups == '' and 1 or #groups / 5, 3 do
-  if groups ~= '' then
-    list[i], list[i + 1], list[i + 2] = struct.unpack('<I4I7I4', groups, i * 5 - 4)
-  end
-  requests = requests + list[i + 2]
-  if list[i] <= s.rate - s.headroom then
-    demand = demand + list[i] * list[i + 2]
-  end
-end
-reply = {s.per_client, 0, s.rate, s.interval, s.keep_alive, s.now}
-read_id(s, entry)
-local overtaken = find_own(s)
-for i = 1, #s.own do
-  s.own_permits = s.own_permits + permits_of(s.own[i])
-end
-if overtaken or demand == 0 then
-  -- Nothing is written.
-  if demand == 0 and not overtaken then
-    answer(reply, requests, 5, 0)
-  elseif reserves == '1' and (overtaken > s.date or is_again == '1') then
-    answer(reply, requests, 7, math.max(1, math.min(overtaken - s.date, MAX_EXACT)))
-  else
-    -- This attempt is a duplicate, or its own retry overtook it: give the same answer, reconstructed from the
-    -- log.
-    for i = 1, #list, 3 do
-      local p, n = list[i], list[i + 2]
-      local fits = p <= s.rate - s.headroom
-      local fit = fits and math.min(n, math.floor(s.own_permits / p)) or 0
-      s.own_permits = s.own_permits - fit * p
-      answer(reply, fit, 0, 0)
-      answer(reply, n - fit, fits and 2 or 5, fits and 1 or 0)
+  limits[i] = s
+  if not fields[3] and (creation or '') ~= '' then
+    s.created = {string.match(creation, '(%d+) (%d+) (%d) (%d+)')}
+    for k = 1, 4 do
+      fields[k] = fields[k] or s.created[k]
     end
-    reply[6] = math.min(overtaken, MAX_EXACT) - hold
   end
-  reply[2] = before or s.rate
-  for _, member in ipairs(before and {} or call('ZRANGE', s.log_key, '0', '-1')) do
-    reply[2] = reply[2] - (permits_of(member) or 0)
+  local problem = read_config(s)
+  if problem then
+    return names and {problem[1], problem[2], problem[3] or '', KEYS[1]} or problem
+  elseif not KEYS[4] and fields[3] ~= string.sub(seen, 1, 1) then
+    return {-7, now_text - 0}
   end
-  return reply
+  -- If the server's clock went back, the date must still be later than the one seen.
+  s.now = math.max(tonumber(now_text), is_again == '1' and after ~= '' and after + 1 or -math.huge)
+  s.date = s.now + (tonumber(hold) or 0)
+  s.headroom = headroom and math.ceil(s.rate * headroom) or 0
+  s.before = integer(call('GET', s.value_key))
+  local demand, list = 0, {total - 0, 0, 1}
+  for k = 1, math.max(1, #groups / 5), 3 do
+    if groups ~= '' then
+      list[k], list[k + 1], list[k + 2] = struct.unpack('<I4I7I4', groups, k * 5 - 4)
+    end
+    if list[k] <= s.rate - s.headroom then
+      demand = demand + list[k] * list[k + 2]
+    end
+  end
+  s.requests = list
+  read_id(s, entry)
+  overtaken = find_own(s) or overtaken
+  for k = 1, #s.own do
+    s.own_permits = s.own_permits + permits_of(s.own[k])
+  end
+  -- What earlier attempts were granted is free again, and all requests are decided anew.
+  s.known = s.before and s.before + s.own_permits
+  read_seen(s, seen)
+  read_log(s, DROP_LIMIT)
+  look_at(s, 1)
+  settle(s)
+  heal(s, demand > s.value - s.headroom, s.is_another == nil and math.huge or tonumber(audit_limit) or 0)
+  s.budget, is_settled = s.value - s.headroom, is_settled and s.is_settled
+  if s.foreign then
+    return names and {s.foreign[1], s.foreign[2], '', KEYS[1]} or s.foreign
+  end
 end
--- Permits granted before are granted again and dated now, and no others. Permits reserved before are free again
--- and the request is decided anew: they may not be there at their date, if the rate was lowered or an attempt of
--- another call has moved an entry.
-local is_repeat = s.own[1] and reserves ~= '1'
-local reserved = is_repeat and 0 or s.own_permits
-s.own_permits, s.known = s.own_permits - reserved, before and before + reserved
-read_seen(s, seen)
-audit_limit = s.is_another == nil and math.huge or tonumber(audit_limit) or 0
-if (share_terms or '') ~= '' then
-  terms = {string.match(share_terms, '(%d+),(%d+),(%d+),(%d)')}
-end
-read_log(s, s.known and audit_limit == 0 and not terms and s.is_another == false and
-  demand + s.headroom - s.known or math.huge, DROP_LIMIT)
-look_at(s, 1)
 
 -- Decide.
-settle(s)
-heal(s, demand > s.value - s.headroom, audit_limit)
-local budget, others = s.value - s.headroom, 0
-if is_repeat then
-  budget, others = s.own_permits, budget
-elseif terms and s.is_settled then
-  -- Not for a repeated call: its permits were within the share then. With expired entries still in the log,
-  -- the holders are unknown.
-  read_holders(s, budget)
-end
-local p, wait = list[1], nil
-if reserves == '1' and requests == 1 then
-  -- Permits reserved before were within the share then.
-  if p > budget and s.is_settled and (reserved > 0 or allowed and may_reserve(p)) then
-    wait = find_reservation(s, p + s.headroom, list[2])
+local reply = {s.per_client, 0, s.rate, s.interval, s.keep_alive, s.now}
+local is_within, wait, failed, p = true, nil, nil, s.requests[1]
+local is_reserved = reserves == '1' and s.requests[3] == 1 and not s.requests[4]
+if overtaken then
+  -- This attempt is a duplicate, or its own retry came first: the answer is the one that was given, out of what is
+  -- there, and nothing is written.
+  for i = 1, #limits do
+    limits[i].budget = limits[i].own_permits
   end
-  allowed = reserved == 0 and allowed or nil
+  if is_reserved and (overtaken > s.date or is_again == '1') then
+    wait = math.max(1, math.min(overtaken - s.date, MAX_EXACT))
+  else
+    reply[6] = math.min(overtaken, MAX_EXACT) - (s.date - s.now)
+  end
+elseif (share_terms or '') ~= '' and is_settled then
+  -- With expired entries still in the log, the holders are unknown.
+  terms = {string.match(share_terms, '(%d+),(%d+),(%d+),(%d)')}
+  read_holders(s, s.budget)
+end
+if is_reserved and not overtaken then
+  -- Permits reserved before were within the share then. They may not be there at their date, if the rate was
+  -- lowered or an attempt of another call has moved an entry: so the request is decided anew.
+  if p > s.budget and p <= s.rate - s.headroom and is_settled and
+      (s.own_permits > 0 or allowed and (exceeds(p) or p <= share_size - held)) then
+    wait = find_reservation(s, p + s.headroom, s.requests[2])
+  end
+  allowed = s.own_permits == 0 and allowed or nil
 end
 if wait then
   answer(reply, 1, 7, wait)
-  budget = budget - p
+  s.budget = s.budget - p
 else
-  budget = decide(s, reply, list, budget, others)
+  is_within, failed = decide(limits, reply, overtaken, overtaken or is_settled)
 end
-if s.foreign then
-  return s.foreign
+failed = failed or s.foreign and s
+if failed then
+  return names and {failed.foreign[1], failed.foreign[2], '', failed.hash_key} or failed.foreign
 end
 
 -- Write.
-if created then
-  for i, name in ipairs({'rate', 'interval', 'type', 'keepAliveTime'}) do
-    call('HSETNX', KEYS[1], name, created[i])
+local is_written, states = is_within and not overtaken, {}
+for i = 1, #limits do
+  s = limits[i]
+  if is_written then
+    if s.created then
+      for k, name in ipairs({'rate', 'interval', 'type', 'keepAliveTime'}) do
+        call('HSETNX', s.hash_key, name, s.created[k])
+      end
+      if s.created[4] ~= '0' then
+        call('PEXPIRE', s.hash_key, s.created[4])
+      end
+    end
+    write_log(s)
+    write_entries(s, s.debt, 32768, int(s.now))
+    write_entries(s, s.granted, 0, int(s.date))
+    write_entries(s, wait and p or 0, 16384, int(s.now + (wait or 0)))
+    write_value(s, s.before, s.budget + s.headroom)
+    refresh_lifetime(s)
   end
-  if created[4] ~= '0' then
-    call('PEXPIRE', KEYS[1], created[4])
+  local left = is_written and s.budget + s.headroom or s.before or s.value
+  local deficit = is_written and s.deficit or 0
+  if names then
+    states[i] = {s.per_client, left, s.rate, s.interval, s.keep_alive, deficit}
+  else
+    reply[2], states = left, holders
+    reply[#reply + 1] = deficit ~= 0 and deficit or nil
   end
 end
--- Return whatever is not granted again.
-give_back(s, s.own, is_repeat and budget or reserved, int(s.date))
-write_log(s)
-write_entries(s, s.debt, 32768, int(s.now))
-if wait then
-  write_entries(s, p, 16384, int(s.now + wait))
-elseif not is_repeat then
-  write_entries(s, s.granted, 0, int(s.date))
-end
-reply[2] = others + budget + s.headroom
-write_value(s, before, reply[2])
-refresh_lifetime(s)
-if s.deficit ~= 0 then
-  reply[#reply + 1] = s.deficit
-end
-reply[#reply + 1] = holders
+reply[#reply + 1] = states
 return reply

@@ -44,7 +44,23 @@ if value and credit > 0 then
 end
 
 -- Write.
-give_back(s, parts, credit, ARGV[2])
+-- The last part first.
+table.sort(parts, function(a, b)
+  local m, n = part_number(s, a), part_number(s, b)
+  return m > n or m == n and permits_of(a) > permits_of(b)
+end)
+local rest = credit
+for i = 1, #parts do
+  local p = permits_of(parts[i])
+  local taken = math.min(p, rest)
+  rest = rest - taken
+  if taken > 0 then
+    call('ZREM', s.log_key, parts[i])
+    if taken < p then
+      call('ZADD', s.log_key, ARGV[2], with_permits(parts[i], p - taken))
+    end
+  end
+end
 if raised ~= value then
   call('INCRBY', s.value_key, int(raised - value))
 end

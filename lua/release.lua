@@ -14,7 +14,7 @@ if problem then
 end
 read_seen(s, ARGV[3])
 settle(s)
-local is_short = s.left <= SHORT_LOG
+local is_short = s.others <= SHORT_LOG
 if is_short then
   sum_log(s)
 end

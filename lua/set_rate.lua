@@ -31,7 +31,7 @@ elseif not keep then
 end
 if keep then
   call('GET', s.value_key) -- raises WRONGTYPE before anything is written
-  read_log(s, math.huge, math.huge)
+  read_log(s, math.huge)
   sum_log(s)
   if s.foreign then
     return s.foreign

@@ -1,7 +1,7 @@
 -- The entries of one grant, by its id: an entry holds a limited number of permits, and a larger grant has
 -- several, its parts. Twin: src/store/memory/grant.rs.
 --
--- Reads  call, permits_of, with_permits (part/entry.lua), MAX_ENTRY_PERMITS
+-- Reads  call, MAX_ENTRY_PERMITS
 -- Sets   in s: id, tail  the common bytes of all parts, and the number of the first
 
 -- Reads them from an entry of the grant, or its first 17 bytes.
@@ -25,26 +25,5 @@ local function write_entries(s, total, mask, date)
     local part = math.min(total, MAX_ENTRY_PERMITS)
     call('ZADD', s.log_key, date, struct.pack('<Bc0I2I4', 16, s.id, bit.bxor(s.tail, mask + k), part))
     total, k = total - part, k + 1
-  end
-end
-
--- Takes permits out of a grant's parts, the last part first, and gives `date` to the remaining parts.
-local function give_back(s, parts, permits, date)
-  if permits > 0 then
-    table.sort(parts, function(a, b)
-      local m, n = part_number(s, a), part_number(s, b)
-      return m > n or m == n and permits_of(a) > permits_of(b)
-    end)
-  end
-  for i = 1, #parts do
-    local p = permits_of(parts[i])
-    local taken = math.min(p, permits)
-    permits = permits - taken
-    if taken > 0 then
-      call('ZREM', s.log_key, parts[i])
-    end
-    if taken < p then
-      call('ZADD', s.log_key, date, with_permits(parts[i], p - taken))
-    end
   end
 end

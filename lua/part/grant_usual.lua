@@ -6,7 +6,7 @@
 -- as this call looks, and all requests fit. It grants as the parts below do, which decide all other calls, with
 -- nothing written yet.
 --
--- Reads  call, fields (part/hash.lua), the arguments (part/arguments.lua), DROP_STEP, KEYS
+-- Reads  call, fields (part/hash.lua), the arguments (part/arguments.lua), DROP_LIMIT, KEYS
 if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
     fields[3] .. ' ' .. fields[1] .. ' ' .. fields[2] .. ' ' .. (fields[4] or '0') == seen then
   local byte, format = string.byte, string.format
@@ -36,11 +36,11 @@ if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
       end
       if at and at - cutoff <= 0 then
         expired =
-          call('ZRANGEBYSCORE', log_key, '-inf', format('%.0f', cutoff), 'LIMIT', '0', DROP_STEP)
+          call('ZRANGEBYSCORE', log_key, '-inf', format('%.0f', cutoff), 'LIMIT', '0', DROP_LIMIT)
         next = call('ZRANGE', log_key, #expired, #expired)[1]
       end
       gone = #expired
-      plain = gone < DROP_STEP
+      plain = gone < DROP_LIMIT
       for i = 1, gone do
         local a, b, c, d = byte(expired[i], 18, 21)
         plain = plain and #expired[i] == 21 and byte(expired[i]) == 16

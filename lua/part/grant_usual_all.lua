@@ -1,7 +1,7 @@
 -- The usual grant from several limiters: what part/grant_usual.lua is to one, with the same conditions for each.
 -- Nothing is written unless all of them have all the permits.
 --
--- Reads  call, fields (part/hash.lua), the arguments (part/arguments_all.lua), DROP_STEP
+-- Reads  call, fields (part/hash.lua), the arguments (part/arguments_all.lua), DROP_LIMIT
 -- Sets   all_fields: the hash of each limiter
 local all_fields = {fields}
 do
@@ -23,10 +23,10 @@ do
       plain = v and v <= R and #raw < 16 and (raw == '0' or string.find(raw, '^[1-9]%d*$'))
       if plain then
         local expired =
-          call('ZRANGEBYSCORE', log_key, '-inf', format('%.0f', cutoff), 'LIMIT', '0', DROP_STEP)
+          call('ZRANGEBYSCORE', log_key, '-inf', format('%.0f', cutoff), 'LIMIT', '0', DROP_LIMIT)
         gone = #expired
         next = call('ZRANGE', log_key, gone, gone)[1]
-        plain = gone < DROP_STEP
+        plain = gone < DROP_LIMIT
         for n = 1, gone do
           local p, q, r, s = byte(expired[n], 18, 21)
           plain = plain and #expired[n] == 21 and byte(expired[n]) == 16

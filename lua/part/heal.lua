@@ -10,7 +10,7 @@
 -- refused. A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
 -- the log, and out of the value if the log holds less; permits taken beyond the excess become a debt.
 local function heal(s, refuses, audit_limit)
-  if s.is_summed or s.left <= audit_limit or refuses and s.left <= SHORT_LOG then
+  if s.is_summed or s.others <= audit_limit or refuses and s.others <= SHORT_LOG then
     s.deficit = s.rate - sum_log(s) - s.value
     local debt = s.deficit
     if debt < 0 then

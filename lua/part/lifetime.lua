@@ -1,14 +1,14 @@
 -- The lifetime of the keys. Twin: src/store/memory/lifetime.rs.
 --
--- Reads  call, KEYS, int; in s: keep_alive, value_key, log_key (part/config.lua)
+-- Reads  call, int; in s: keep_alive, hash_key, value_key, log_key (part/config.lua)
 
 -- The last step of every call, including refusals: the value and the log live as long as the hash.
 local function refresh_lifetime(s)
   local ms = s.keep_alive
   if ms > 0 then
-    call('PEXPIRE', KEYS[1], int(ms))
+    call('PEXPIRE', s.hash_key, int(ms))
   else
-    ms = call('PTTL', KEYS[1])
+    ms = call('PTTL', s.hash_key)
   end
   if ms > 0 then
     call('PEXPIRE', s.value_key, int(ms))

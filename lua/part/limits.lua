@@ -1,7 +1,6 @@
 -- The limits of the rules; src/store/limits.rs explains them. Each is on a line of its own, with the same name
 -- and number as there, which a test compares.
 local SHORT_LOG = 64
-local DROP_STEP = 500
 local DROP_LIMIT = 2000
 local EXACT_WAITS = 16
 local LONGEST_SHARED_LOG = 10000

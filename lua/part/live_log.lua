@@ -2,9 +2,8 @@
 -- read as far as needed, and not written. Twin: src/store/memory/live_log.rs.
 --
 -- Reads  call, int, permits_of, with_permits, limits; in s: trimmed, lowered (part/trim.lua)
--- Sets   in s, which already has: now; own, own_permits: the entries of the call's own id, and those of their
---        permits that stay in the log; changes: the new permits of each entry that will change, false for
---        none and for an own entry (these are decided on separately from all others):
+-- Sets   in s, which already has: now; own: the entries of the call's own id, which are taken out; changes: the
+--        new permits of each entry that will change, false for none and for an own entry:
 --        size      entries in the log
 --        expired   how many of them have expired; the others are live
 --        rank      the place in the log from which it has yet to be read
@@ -12,20 +11,18 @@
 --        dropped   the number of expired entries to take out, the oldest
 --        credit    their permits
 --        others    entries that are neither dropped nor the call's own
---        left      `others`, and the call's own entries that stay in the log
 --        members, permits  the first of the others, oldest first, and their permits; false for an entry of
 --                    an older Redisson
 --        log_total permits in the log, once it has been summed
 --        foreign   the error reply once a live entry of an older Redisson was read: {-3, its bytes}.
 --                  Decisions after that are not written
 
--- Counts the log, and reads expired entries: at least one step, then until they have `enough` permits, or
--- `limit` entries have been read. A foreign entry counts for nothing.
-local function read_log(s, enough, limit)
+-- Counts the log, and reads up to `limit` expired entries. A foreign entry counts for nothing.
+local function read_log(s, limit)
   s.size = call('ZCARD', s.log_key)
   s.expired = s.size == 0 and 0 or call('ZCOUNT', s.log_key, '-inf', int(s.now - s.interval))
-  while s.rank < math.min(s.expired, limit) and (s.rank == 0 or s.credit < enough) do
-    local last = math.min(s.rank + DROP_STEP, s.expired) - 1
+  while s.rank < math.min(s.expired, limit) do
+    local last = math.min(s.rank + 1000, s.expired) - 1
     local step = call('ZRANGE', s.log_key, s.rank, last)
     for i = 1, #step do
       if s.changes[step[i]] == nil then
@@ -36,7 +33,6 @@ local function read_log(s, enough, limit)
   end
   s.is_settled = s.rank == s.expired
   s.others = s.size - s.dropped - #s.own
-  s.left = s.others + (s.own_permits > 0 and #s.own or 0)
 end
 
 -- The permits in the i-th entry; nil if there are fewer entries. They are read in growing steps.
@@ -66,7 +62,7 @@ end
 -- Sums the log.
 local function sum_log(s)
   if not s.log_total then
-    local sum = s.own_permits
+    local sum = 0
     for i = 1, s.others do
       local p = s.permits[i] or (i <= SHORT_LOG or s.members[i]) and look_at(s, i)
       if not p then
@@ -92,9 +88,12 @@ local function sum_log(s)
   return s.log_total
 end
 
--- Takes out dropped and trimmed entries. Remaining entries of the call's own must have been dated anew before,
--- so that the expired entries come first.
+-- Takes out the call's own entries, and dropped and trimmed ones.
 local function write_log(s)
+  -- First, so that the expired entries are the oldest.
+  for i = 1, #s.own do
+    call('ZREM', s.log_key, s.own[i])
+  end
   if s.dropped > 0 then
     call('ZREMRANGEBYRANK', s.log_key, '0', s.dropped - 1)
   end

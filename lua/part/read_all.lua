@@ -10,7 +10,7 @@ local function read_all(s)
   local problem = read_config(s)
   if not problem then
     s.known = integer(call('GET', s.value_key))
-    read_log(s, math.huge, math.huge)
+    read_log(s, math.huge)
   end
   return problem
 end

@@ -26,7 +26,7 @@ local function settle(s)
   end
   -- Only lower it: seemingly missing permits may belong to a lost log, and so be in use.
   local exceeds = s.is_another == nil and value > rate - credit - sum_log(s)
-  if not exceeds and credit > 0 and s.left == 0 then
+  if not exceeds and credit > 0 and s.others == 0 then
     -- An older Redisson's entries do not say what else was used.
     s.value = rate
   elseif exceeds or value > rate - credit then

@@ -80,11 +80,6 @@ local function exceeds(p)
   return terms[4] == '1' and p > share_size and held < share_size
 end
 
--- Whether `p` permits that are not free yet may be reserved.
-local function may_reserve(p)
-  return exceeds(p) or p <= share_size - held
-end
-
 -- The number of `n` requests for `p` permits that are within the share, which takes them out of it.
 local function take_share(p, n)
   n = math.min(n, exceeds(p) and 1 or math.floor(allowed / p))

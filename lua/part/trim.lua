@@ -20,8 +20,7 @@ local function trim(s, wanted)
     local as_left = rest > 0 and with_permits(member, rest)
     -- If another entry with the same id and the remaining permits stays in the log, lowering this one would
     -- overwrite it, and its permits would be lost: so the whole entry is taken out.
-    if as_left and (s.own_permits == 0 and s.changes[as_left] == false or
-        not call('ZSCORE', s.log_key, as_left)) then
+    if as_left and (s.changes[as_left] == false or not call('ZSCORE', s.log_key, as_left)) then
       s.lowered, s.permits[at], s.changes[member] = rest, rest, rest
     else
       rest, s.trimmed, s.changes[member] = 0, at, false

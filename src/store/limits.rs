@@ -3,9 +3,6 @@
 /// A log of no more entries than this is *short*: it is summed and scanned whenever that helps.
 pub(crate) const SHORT_LOG: usize = 64;
 
-/// The number of expired entries dropped between two checks of whether that is enough.
-pub(crate) const DROP_STEP: usize = 500;
-
 /// The most expired entries dropped by one call; a call that needs more says so and is repeated (see
 /// [`Outcome::Undecided`](crate::store::Outcome::Undecided)).
 pub(crate) const DROP_LIMIT: usize = 2000;
@@ -79,7 +76,6 @@ mod tests {
     fn the_scripts_have_the_same_limits() {
         let rust = [
             ("SHORT_LOG", SHORT_LOG as i64),
-            ("DROP_STEP", DROP_STEP as i64),
             ("DROP_LIMIT", DROP_LIMIT as i64),
             ("EXACT_WAITS", EXACT_WAITS as i64),
             ("LONGEST_SHARED_LOG", LONGEST_SHARED_LOG as i64),

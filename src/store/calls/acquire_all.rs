@@ -1,18 +1,18 @@
 //! Acquire from several limiters: a batch of requests decided as one step, each of which takes from all limiters
 //! or from none.
 //!
-//! The rule is in `store/memory/acquire_all.rs`, the twin of `lua/acquire_all.lua`.
+//! The rule is in `store/memory/acquire.rs`, the twin of `lua/acquire.lua`.
 
 use super::acquire::{entry_of, read_outcome};
 use super::*;
 use crate::policy::{Mark, Notes};
 use crate::rate::exact;
-use crate::store::memory::acquire_all::acquire_all;
+use crate::store::memory::acquire::acquire_all;
 
 script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/grant_usual_all",
     "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
-    "part/wait", "part/grant", "part/attempt", "part/decide", "acquire_all");
+    "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide", "part/turn_to", "acquire");
 
 /// Requests that take from several limiters, to be decided in this order.
 ///

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::store::memory::config::read_all;
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::{NewValue, settle};
 use crate::wire::entry::{EntryId, pack};
 
 script!(CHARGE, AtReceiver, of a limiter: "charge");
@@ -41,7 +41,7 @@ impl StoreCall for ChargeCall {
         let new = settle(self.seen, before, &live)?;
         let is_there = live.log.of_id(self.id).iter().any(|part| part.score == self.date);
         let permits = if counts && !is_there { self.permits as u32 } else { 0 };
-        let new = Value { v: new.v - i64::from(permits), ..new };
+        let new = NewValue { v: new.v - i64::from(permits), ..new };
 
         // Write.
         let changes = live.into_changes();

@@ -5,7 +5,7 @@
 use super::*;
 use crate::store::limits::{FAR_TTL_MS, MAX_PAUSE_PARTS};
 use crate::store::memory::config::read_all;
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::{NewValue, settle};
 use crate::wire::entry::{MAX_ENTRY_PERMITS, PAUSE, pack};
 
 script!(PAUSES, AtReceiver, of a limiter: "pause");
@@ -45,7 +45,7 @@ impl StoreCall for PauseCall {
 
         // Write.
         let changes = live.into_changes();
-        let value = Value { v: settled.v + freed, ..settled };
+        let value = NewValue { v: settled.v + freed, ..settled };
         limiter.write(space, before, value, |log| {
             changes.write(log);
             (0..after).for_each(|number| log.add(ends - limiter.interval, part(number)));

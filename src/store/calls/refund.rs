@@ -5,8 +5,7 @@
 use super::*;
 use crate::store::limits::SHORT_LOG;
 use crate::store::memory::config::StoredLimiter;
-use crate::store::memory::grant::give_back;
-use crate::wire::entry::{EntryId, pack};
+use crate::wire::entry::{EntryId, ID_LEN, pack};
 
 script!(REFUND, AtReceiver, of a limiter: "refund");
 
@@ -57,7 +56,19 @@ impl StoreCall for RefundCall {
 
         // Write.
         space.with_log(limiter.log, |log| {
-            give_back(log, parts, credit, self.id, self.entry_date);
+            // The last part first.
+            parts.sort_by_key(|part| {
+                let number = self.id.part_number(&part.member[1..=ID_LEN]);
+                std::cmp::Reverse((number, part.permits))
+            });
+            let mut rest = credit;
+            for part in parts {
+                let taken = part.permits.min(rest);
+                if taken > 0 {
+                    log.lower(part.score, &part.member, part.permits - taken);
+                }
+                rest -= taken;
+            }
         })?;
         if let Some(v) = raised.filter(|v| value != Some(*v)) {
             space.change_number(limiter.value, v);

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::store::memory::config::read_all;
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::{NewValue, settle};
 use crate::store::memory::trim::trim;
 
 script!(RELEASE, AtReceiver, of a limiter: "release");
@@ -40,7 +40,7 @@ impl StoreCall for ReleaseCall {
         let taken = trim(&mut live, wanted)?.min(wanted);
         // After a release by Java there may be too many permits: do not add to the excess.
         let most = if is_short { limiter.rate - live.sum } else { limiter.rate };
-        let new = Value { v: new.v.max(most.min(new.v + taken)), ..new };
+        let new = NewValue { v: new.v.max(most.min(new.v + taken)), ..new };
 
         // Write.
         let changes = live.into_changes();

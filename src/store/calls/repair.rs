@@ -10,7 +10,7 @@ use crate::store::memory::config::{StoredLimiter, read_all};
 use crate::store::memory::grant::write_entries;
 use crate::store::memory::heal::heal;
 use crate::store::memory::log::Log;
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::{NewValue, settle};
 use crate::wire::entry::{EntryId, is_pause, pack};
 
 script!(REPAIR, AtReceiver, of a limiter: "repair");
@@ -79,7 +79,7 @@ impl StoreCall for RepairCall {
             deficit = heal(&mut fitted, &mut live, false, u64::MAX)?;
             is_off = deficit != 0
                 || before.is_none_or(|before| fitted.v != before + live.dropped.credit);
-            value = Some(Value { set: true, ..fitted });
+            value = Some(NewValue { set: true, ..fitted });
         }
         let far_ahead = t.saturating_add(MOST_AHEAD_MS);
         // A pause may last longer.

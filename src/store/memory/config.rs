@@ -11,7 +11,7 @@ use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::store::memory::live_log::LiveLog;
 use crate::store::memory::log::Log;
-use crate::store::memory::settle::Value;
+use crate::store::memory::settle::NewValue;
 use crate::store::refusal;
 use crate::wire::keys::Keys;
 use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer, mode_text};
@@ -78,7 +78,7 @@ impl<'k> StoredLimiter<'k> {
         &self,
         space: &mut Keyspace,
         before: Option<i64>,
-        value: Value,
+        value: NewValue,
         write_log: impl FnOnce(&mut Log),
     ) -> Result<(), Error> {
         space.with_log(self.log, write_log)?;

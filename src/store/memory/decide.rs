@@ -1,23 +1,21 @@
 //! Deciding the requests of a call, one after the other.
 //!
-//! `lua/part/decide.lua` is its twin; for several limiters it is the middle part of `acquire_all`.
+//! `lua/part/decide.lua` is its twin.
 
 use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
 use crate::store::memory::live_log::LiveLog;
-use crate::store::memory::share::Share;
+use crate::store::memory::share::ClientShare;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
 /// A limiter as the requests of a call see it.
-pub(super) struct Budget<'a> {
+pub(super) struct Supply<'a> {
     /// The requests, with the permits that each takes from this limiter.
     pub(super) groups: &'a [RequestGroup],
     /// The most permits that a request can be granted.
     pub(super) most: i64,
     /// Permits free for the requests of this call.
     pub(super) free: i64,
-    /// Other free permits, not for this call's requests: they count only for waits.
-    pub(super) beyond: i64,
     pub(super) granted: i64,
     /// The permits of waiting requests, which come first.
     pub(super) queued: i64,
@@ -32,8 +30,8 @@ pub(super) struct Budget<'a> {
 /// `refused` makes the outcome of a refusal, of the number of the limiter to be waited for longest. So does an
 /// error, which comes with the number of the limiter whose log cannot be read.
 pub(super) fn decide(
-    limits: &mut [Budget<'_>],
-    mut share: Option<Share>,
+    limits: &mut [Supply<'_>],
+    mut share: Option<ClientShare>,
     is_settled: bool,
     refused: impl Fn(u8, Wait) -> Outcome,
 ) -> Result<Vec<OutcomeGroup>, (usize, Error)> {
@@ -94,19 +92,18 @@ pub(super) fn decide(
 }
 
 /// How many of the requests fit behind the waiting ones.
-fn fitting(limits: &[Budget<'_>], k: usize, count: u64) -> u64 {
-    let fit = |limit: &Budget<'_>| ((limit.free - limit.queued) / limit.permits(k)).max(0) as u64;
+fn fitting(limits: &[Supply<'_>], k: usize, count: u64) -> u64 {
+    let fit = |limit: &Supply<'_>| ((limit.free - limit.queued) / limit.permits(k)).max(0) as u64;
     limits.iter().map(fit).fold(count, u64::min)
 }
 
 /// How long a request has to wait until all limiters have its permits, and for which longest. It may take longer
 /// if one of them may.
-fn longest_wait(limits: &[Budget<'_>], k: usize, by: &mut u8) -> Result<Wait, (usize, Error)> {
+fn longest_wait(limits: &[Supply<'_>], k: usize, by: &mut u8) -> Result<Wait, (usize, Error)> {
     let mut longest = Wait::of_ms(0, false);
     for (at, limit) in limits.iter().enumerate() {
         let Some(live) = limit.live else { return Ok(Wait::of_ms(1, true)) };
-        let free = limit.free.saturating_add(limit.beyond);
-        let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(free);
+        let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(limit.free);
         if lacking > 0 {
             let wait = live.wait_for(lacking, (limit.date, limit.granted));
             let wait = wait.map_err(|error| (at, error))?;
@@ -119,7 +116,7 @@ fn longest_wait(limits: &[Budget<'_>], k: usize, by: &mut u8) -> Result<Wait, (u
     Ok(Wait { us: longest.us.max(1000), ..longest })
 }
 
-impl Budget<'_> {
+impl Supply<'_> {
     /// What each request of the k-th group asks of this limiter.
     fn permits(&self, k: usize) -> i64 {
         i64::try_from(self.groups[k].permits).unwrap_or(i64::MAX)

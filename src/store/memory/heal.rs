@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::limits::MAX_DEBT_PARTS;
 use crate::store::memory::live_log::LiveLog;
-use crate::store::memory::settle::Value;
+use crate::store::memory::settle::NewValue;
 use crate::store::memory::trim::trim;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -24,7 +24,7 @@ pub(crate) fn audit_limit(seen: Option<Rate>, limit: u64) -> u64 {
 /// taken out of the log, and out of the value if the log holds less; permits taken beyond the excess become a
 /// debt.
 pub(crate) fn heal(
-    value: &mut Value,
+    value: &mut NewValue,
     live: &mut LiveLog<'_, '_>,
     refuses: bool,
     audit_limit: u64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::clock::Now;
 use crate::error::Error;
 use crate::store::memory::log::{EMPTY, Log};
-use crate::store::memory::settle::Value;
+use crate::store::memory::settle::NewValue;
 use crate::store::refusal::wrong_type;
 
 /// A hash's fields.
@@ -160,7 +160,7 @@ impl Keyspace {
     }
 
     /// Writes the value as the call has changed it.
-    pub(crate) fn write_value(&mut self, key: &Arc<str>, before: Option<i64>, value: Value) {
+    pub(crate) fn write_value(&mut self, key: &Arc<str>, before: Option<i64>, value: NewValue) {
         if value.set {
             self.set_number(key, value.v);
         } else if before != Some(value.v) {

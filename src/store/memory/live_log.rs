@@ -4,7 +4,7 @@
 //! `lua/part/live_log.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::limits::{DROP_STEP, SHORT_LOG};
+use crate::store::limits::SHORT_LOG;
 use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::log::{Log, Part, permits};
 use crate::store::refusal;
@@ -36,11 +36,10 @@ pub(crate) struct LiveLog<'k, 's> {
     /// The entries of the call's own id, ordered by their bytes: they are decided on separately from all
     /// others.
     own: Vec<Part>,
-    keeps_own: bool,
     pub(crate) dropped: Dropped,
-    /// The number of entries after the drop, including those of the call's own that stay.
+    /// The number of entries that stay.
     pub(crate) left: usize,
-    /// The permits in the log.
+    /// The permits in them.
     pub(crate) sum: i64,
     /// The permits taken out of the oldest entries.
     pub(crate) trimmed: Vec<Trimmed>,
@@ -57,25 +56,23 @@ pub(crate) struct Trimmed {
 
 /// The changes of a [`LiveLog`] to be written.
 pub(crate) struct LogChanges {
-    pub(crate) own: Vec<Part>,
+    own: Vec<Part>,
     dropped: usize,
     trimmed: Vec<Trimmed>,
     pub(crate) debt: i64,
 }
 
 impl<'k, 's> LiveLog<'k, 's> {
-    /// Reads expired entries: at least one step, then until `enough` accepts the credit, or `limit` entries
-    /// have been read. `keeps_own`: whether entries under the call's id stay in the log.
+    /// Reads up to `limit` expired entries. The call's `own` entries go.
     pub(crate) fn read(
         log: &'s Log,
         (limiter, t): (StoredLimiter<'k>, i64),
-        (own, keeps_own): (Vec<Part>, bool),
-        enough: impl Fn(i64) -> bool,
+        own: Vec<Part>,
         limit: usize,
     ) -> Self {
         let mut dropped = Dropped { all: true, ..Dropped::default() };
         for (at, (_, member)) in log.expired(limiter.cutoff(t)).enumerate() {
-            if at >= limit || at > 0 && at % DROP_STEP == 0 && enough(dropped.credit) {
+            if at >= limit {
                 dropped.all = false;
                 break;
             }
@@ -84,18 +81,15 @@ impl<'k, 's> LiveLog<'k, 's> {
                 dropped.credit += permits(member).unwrap_or(0);
             }
         }
-        let (mut left, mut sum) = (log.len() - dropped.count, log.sum() - dropped.credit);
-        if !keeps_own {
-            left -= own.len();
-            sum -= own.iter().map(|part| part.permits).sum::<i64>();
-        }
-        let (trimmed, debt) = (Vec::new(), 0);
-        LiveLog { log, limiter, t, own, keeps_own, dropped, left, sum, trimmed, debt }
+        let own_permits: i64 = own.iter().map(|part| part.permits).sum();
+        let left = log.len() - dropped.count - own.len();
+        let sum = log.sum() - dropped.credit - own_permits;
+        LiveLog { log, limiter, t, own, dropped, left, sum, trimmed: Vec::new(), debt: 0 }
     }
 
     /// The log without any expired entries.
     pub(crate) fn read_all(log: &'s Log, limiter: StoredLimiter<'k>, t: i64) -> Self {
-        LiveLog::read(log, (limiter, t), (Vec::new(), false), |_| false, usize::MAX)
+        LiveLog::read(log, (limiter, t), Vec::new(), usize::MAX)
     }
 
     /// Entries of this date or an earlier one have expired.
@@ -139,11 +133,11 @@ impl<'k, 's> LiveLog<'k, 's> {
         Ok(self.sum)
     }
 
-    /// Whether this entry is in the log and, unless the call's own entries are kept, will stay there.
+    /// Whether this entry is in the log and will stay there.
     pub(crate) fn stays(&self, member: &[u8]) -> bool {
         let mut trimmed = self.trimmed.iter().filter(|entry| entry.left == 0);
         let is_gone = is_own(&self.own, member) || trimmed.any(|entry| *entry.member == *member);
-        self.log.contains(member) && (self.keeps_own || !is_gone)
+        self.log.contains(member) && !is_gone
     }
 
     pub(crate) fn into_changes(self) -> LogChanges {
@@ -153,9 +147,11 @@ impl<'k, 's> LiveLog<'k, 's> {
 }
 
 impl LogChanges {
-    /// Writes the changes. Remaining entries of the call's own must have been dated anew before, so that the
-    /// expired entries come first.
     pub(crate) fn write(self, log: &mut Log) {
+        // First, so that the expired entries are the oldest.
+        for part in self.own {
+            log.remove(&part.member);
+        }
         log.drop_oldest(self.dropped);
         for entry in self.trimmed {
             log.lower(entry.score, &entry.member, entry.left);

@@ -5,7 +5,7 @@
 //! in files and functions of the same names: [`live_log`] is the log after the drop, [`settle`] and [`heal`]
 //! are the two phases, [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`]
 //! finds who holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, and
-//! [`grant`] takes permits out of them. [`acquire`] combines them all.
+//! [`grant`] writes them. [`acquire`] combines them all, with [`open`] for each limiter.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,6 @@ use crate::store::channels::{Channels, Heard};
 use crate::wire::keys::Keys;
 
 pub(super) mod acquire;
-pub(super) mod acquire_all;
 mod attempt;
 pub(crate) mod config;
 mod decide;
@@ -29,6 +28,7 @@ pub(super) mod lifetime;
 pub(super) mod live_log;
 pub(super) mod log;
 mod once;
+mod open;
 mod reserve;
 pub(super) mod settle;
 mod share;

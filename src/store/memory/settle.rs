@@ -7,9 +7,9 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::config::StoredLimiter;
 use crate::store::memory::live_log::LiveLog;
 
-/// The value within a call.
+/// The value as a call leaves it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Value {
+pub(crate) struct NewValue {
     pub(crate) v: i64,
     /// Whether to write it as a plain `SET`, even if it is unchanged.
     pub(crate) set: bool,
@@ -30,10 +30,11 @@ pub(crate) fn settle(
     seen: Option<Rate>,
     value: Option<i64>,
     live: &LiveLog<'_, '_>,
-) -> Result<Value, Error> {
+) -> Result<NewValue, Error> {
     let (limiter, dropped) = (&live.limiter, live.dropped);
     let rate = limiter.rate;
-    let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), is_summed: true };
+    let known =
+        |v: i64| NewValue { v, set: dropped.credit > 0 || value != Some(v), is_summed: true };
 
     let Some(before) = value.filter(|_| !is_another(seen, limiter)) else {
         return Ok(known(rate - live.sum_log()?));
@@ -53,5 +54,5 @@ pub(crate) fn settle(
         let least = if given_back { before } else { i64::MIN };
         return Ok(known(least.max(rate - live.sum_log()?)));
     }
-    Ok(Value { is_summed: false, ..known(v) })
+    Ok(NewValue { is_summed: false, ..known(v) })
 }

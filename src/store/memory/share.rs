@@ -11,7 +11,7 @@ use crate::store::{AcquireCall, Holders, ShareTerms};
 use crate::wire::entry::{Holder, holder, unpack};
 
 /// The share of a call's client.
-pub(super) struct Share {
+pub(super) struct ClientShare {
     /// The permits that requests that can wait may take now.
     allowed: i64,
     /// The whole share.
@@ -24,7 +24,7 @@ pub(super) struct Share {
     pub(super) hold_ms: u64,
 }
 
-impl Share {
+impl ClientShare {
     /// The number of requests for this many permits that are within the share, which takes them out of it.
     pub(super) fn take(&mut self, permits: i64, count: u64) -> u64 {
         let within = if self.exceeds(permits) { 1 } else { (self.allowed / permits) as u64 };
@@ -54,7 +54,7 @@ pub(super) fn read_holders(
     call: &AcquireCall,
     terms: &ShareTerms,
     free: i64,
-) -> Option<(Option<Share>, Holders)> {
+) -> Option<(Option<ClientShare>, Holders)> {
     let LiveLog { limiter, t, .. } = live;
     let (own, weight) = call.id.client()?;
     if limiter.mode == Mode::PerClient {
@@ -97,7 +97,8 @@ pub(super) fn read_holders(
         .map_or(i64::MAX, |score| score.saturating_add(limiter.interval).saturating_sub(*t));
     let hold_ms = terms.retry_after_ms.min(until_own.max(1) as u64).max(1);
     let may_exceed = terms.may_exceed;
-    let share = (parties > weight).then_some(Share { allowed, size, held, may_exceed, hold_ms });
+    let share =
+        (parties > weight).then_some(ClientShare { allowed, size, held, may_exceed, hold_ms });
     let holders = Holders { others: others as u64, redisson, share: size as u64, entries };
     Some((share, holders))
 }

@@ -118,7 +118,7 @@ fn a_lease_is_found_by_its_date() {
 }
 
 #[test]
-fn what_was_given_back_meanwhile_is_not_granted_again() {
+fn what_was_given_back_meanwhile_is_taken_anew() {
     let mut c = limiter(10);
     let first = c.call(&[group_of(2, 0, 3)]);
     c.send(first.clone()).unwrap();
@@ -126,12 +126,22 @@ fn what_was_given_back_meanwhile_is_not_granted_again() {
     assert_eq!(c.release(3), 3);
     c.clock.advance(1);
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    assert_eq!(retry.outcomes, [OutcomeGroup { count: 3, outcome: Outcome::Granted }]);
+    assert_eq!((c.value(), c.log()), (Some(4), vec![(1, 6)]));
+}
+
+#[test]
+fn a_repeated_attempt_gets_what_a_lower_rate_leaves() {
+    let mut c = limiter(10);
+    let first = c.call(&[group_of(2, 0, 3)]);
+    c.send(first.clone()).unwrap();
+    c.set(rate(5), StateRule::Keep);
+    c.clock.advance(1);
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
     let counts: Vec<_> = retry.outcomes.iter().map(|group| group.count).collect();
-    assert_eq!(counts, [1, 2]);
+    assert_eq!(counts, [2, 1]);
     assert_eq!(retry.outcomes[0].outcome, Outcome::Granted);
-    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(Wait::of_ms(1, false)));
-    // The permit that fits no request is free again.
-    assert_eq!((c.value(), c.log()), (Some(8), vec![(1, 2)]));
+    assert_eq!((c.value(), c.log()), (Some(1), vec![(1, 4)]));
 }
 
 #[test]
