@@ -63,7 +63,7 @@ if opens then
 end
 call('HSET', key, 'token', format('%d', y), 'bucket.token', format('%d', current))
 -- All permits leave by the start of this bucket. A grant of this lane in the bucket has made the key live for as long.
-if at * 1000 <= ns then
+if opens or at * 1000 <= ns then
   call('PEXPIRE', key, format('%d', width / 1000))
 end
 ends = now + width

@@ -14,7 +14,7 @@ function take(p)
 --> take
 end
 
--- The time until so many permits, which are not available and no more than the limit, would be.
+-- The time until p permits are available: more than there are now, and no more than the limit.
 function wait(p)
   local us
 --> wait

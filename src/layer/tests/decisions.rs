@@ -88,6 +88,27 @@ async fn a_limit_may_follow_a_policy() {
     assert_eq!(all.available_permits().await.unwrap(), 96, "the refused one has cost nothing");
 }
 
+/// During a rolling update, say: what was used stays used.
+#[tokio::test]
+async fn instances_with_other_parameters_count_together() {
+    let (store, (clock, time)) = (InProcessStore::new(), Clock::manual(1_000_000));
+    let site = |capacity| {
+        let client = Client::builder().clock(clock.clone()).in_process(&store).unwrap();
+        let bucket = Policy::bucket(capacity, 1, Duration::from_secs(30)).unwrap();
+        Site::new(&client, [Limit::new("user", Key::header("x-key"), None).policy(bucket)])
+    };
+    let (old, other, new) = (site(2), site(2), site(3));
+    for (site, status) in [(&old, 200), (&other, 200), (&old, 429), (&new, 200), (&new, 429)] {
+        assert_eq!(site.status(get("me")).await, status);
+    }
+    let refused = old.send(get("me")).await;
+    assert_eq!(header(&refused, "retry-after").as_deref(), Some("30"));
+    time.advance(30_000);
+    for (site, status) in [(&other, 200), (&old, 429), (&new, 429)] {
+        assert_eq!(site.status(get("me")).await, status);
+    }
+}
+
 #[tokio::test]
 async fn addresses_of_connections() {
     let (client, _) = client();

@@ -283,3 +283,136 @@ async fn a_key_is_a_deduplication_id_of_mixer() {
         assert_eq!(used(&mut raw), 10, "{name}");
     }
 }
+
+/// Sets a hash's fields: key, field, text, and so on.
+fn set(raw: &mut Connection, words: &str) {
+    let mut set = cmd("HSET");
+    words.split(' ').for_each(|word| {
+        set.arg(word);
+    });
+    set.exec(raw).unwrap();
+}
+
+#[test]
+fn an_application_is_one_of_the_names_between_commas() {
+    let mut world = World::new();
+    let mut is_listed = |app: &str, apps: &str| {
+        set(&mut world.raw, "k max_permits 9 rate 1");
+        cmd("HSET").arg("k").arg("apps").arg(apps).exec(&mut world.raw).unwrap();
+        world.peek(&Policy::allow_list_bucket(app).unwrap(), "k", T0, 1).is_ok()
+    };
+    for apps in ["a", "a,b", "b,a", " a ,b", "b , a", "aa,a", ",a,", "b,,a"] {
+        assert!(is_listed("a", apps), "{apps}");
+    }
+    for apps in ["", "aa", "ab,ba", "a b", "b", ".", "a.", "A?"] {
+        assert!(!is_listed("a", apps), "{apps}");
+    }
+    for app in [".", "%a", "a-b", "[x]", "a b", "^é$", "A?"] {
+        assert!(is_listed(app, &format!("a,{app}")), "{app}");
+        assert!(!is_listed(app, "aab,a,b,x,xx"), "{app}");
+    }
+    assert!(Policy::allow_list_bucket("a\0b").is_err());
+}
+
+/// A policy of each format with a limit of 5, the limiter's name, and what the others have set.
+fn five_of_each() -> Vec<(Policy, &'static str, &'static str)> {
+    let (hour, years) = (Duration::from_secs(3600), Duration::from_secs(86_400 * 3000));
+    let all = [
+        (Policy::redis_rate_gcra(5, 1, hour), "gcra", ""),
+        (Policy::redis_rate_fixed(5, years), "fixed", ""),
+        (Policy::envoy(5, years), "envoy", ""),
+        (Ok(Policy::org_path_counter()), "org1/counter", "org1/counter expire 1000 limitReq 5"),
+        (
+            Ok(Policy::org_path_funnel()),
+            "org1/funnel",
+            "org1/funnel Capacity 5 LeakingRate 1e-9 RemainingCapacity 5 LastLeakingTime 17e11",
+        ),
+        (Policy::sliding_log(5, hour), "log", ""),
+        (Policy::multi_window(5, hour), "hist:u:a", ""),
+        (Policy::minutes_counter(5), "minutes", ""),
+        (Policy::mixer_fixed(5, hour), "q1", ""),
+        (Policy::mixer_rolling(5, hour, hour / 10), "q2", ""),
+        (Policy::allow_list_bucket("a"), "apps", "apps max_permits 5 rate 1e-6 apps a"),
+    ];
+    all.into_iter().map(|(policy, name, words)| (policy.unwrap(), name, words)).collect()
+}
+
+#[tokio::test]
+async fn each_format_grants_what_there_is() {
+    let server = Server::start(&[]).expect("a server");
+    let client = Client::connect(&*server.url()).await.unwrap();
+    let mut raw = server.raw();
+    for (policy, name, words) in five_of_each() {
+        if !words.is_empty() {
+            set(&mut raw, words);
+        }
+        let limiter = client.limiter_of(name, policy).unwrap();
+        let granted = |decision: Result<crate::Decision, Error>| {
+            decision.unwrap().into_grant().map_or(0, |grant| grant.permits())
+        };
+        let mut first = limiter.try_acquire_up_to(2).await.unwrap().into_grant().unwrap();
+        assert_eq!(first.permits(), 2, "{name}");
+        // In one call: each gets what is left, and one that gets nothing does not block those behind it.
+        let (a, b, c, d) = futures::future::join4(
+            limiter.try_acquire_up_to(2),
+            limiter.try_acquire_now(2),
+            limiter.try_acquire_up_to(9),
+            limiter.try_acquire_up_to(1),
+        )
+        .await;
+        let of_call = [granted(a), granted(b), granted(c), granted(d)];
+        assert_eq!(of_call, [2, 0, 1, 0], "{name}");
+        assert_eq!(first.refund(1).await.unwrap(), 1, "{name}");
+        assert_eq!(granted(limiter.try_acquire_up_to(5).await), 1, "{name}");
+    }
+    client.close().await;
+}
+
+#[test]
+fn a_name_with_braces_has_its_keys_in_one_slot_or_is_refused() {
+    use crate::store::redis::check_one_slot;
+    let mut checked = 0;
+    for (policy, _, _) in five_of_each() {
+        for name in
+            ["a/b", "a{b}/c", "{a/b}", "a{b/c", "a}b/c", "{}a/b", "{a}{b}/c", "é/{ü}", "}{/"]
+        {
+            let Ok(key) = foreign(&policy).key(name) else { continue };
+            let keys = Keys::new(&key, "c");
+            let call =
+                PolicyPeekCall { policy: policy.clone(), is_stored: false, at: None, permits: 1 };
+            if check_one_slot(&keys).is_ok() && call.check_in_cluster(&keys).is_ok() {
+                let slot = |key: &String| crate::store::redis::nodes::slot::slot_of(key.as_bytes());
+                let slots: Vec<_> = foreign(&policy).keys(&key, None).iter().map(slot).collect();
+                assert!(slots.iter().all(|it| *it == slots[0]), "{name}, {policy:?}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 30, "{checked}");
+}
+
+/// What has expired leaves a log now and then, and a quota's hash lives as long as its permits count.
+#[test]
+fn nothing_of_the_others_stays_or_leaves_too_early() {
+    let mut world = World::new();
+    let second = Duration::from_secs(1);
+    for policy in [Policy::sliding_log(50, second), Policy::multi_window(50, second)] {
+        let policy = policy.unwrap();
+        world.begin(T0);
+        for _ in 0..200 {
+            world.now += 50_000;
+            assert_eq!(take(&mut world, &policy, "k", 1).0, Outcome::Granted);
+        }
+        let entries: u64 = cmd("ZCARD").arg("k").query(&mut world.raw).unwrap();
+        assert!((20..=24).contains(&entries), "{entries}");
+    }
+    let rolling = Policy::mixer_rolling(50, 100 * second, 10 * second).unwrap();
+    world.begin(T0);
+    for (after_s, lives_s) in [(0, 100), (1, 100), (2, 50), (10, 100), (11, 100), (12, 50)] {
+        world.now = T0 + after_s * 1_000_000;
+        assert_eq!(take(&mut world, &rolling, "q", 1).0, Outcome::Granted);
+        let ms = ttl_ms(&mut world, "q.meta");
+        assert!((lives_s * 1000 - 500..=lives_s * 1000).contains(&ms), "{after_s}: {ms}");
+        cmd("PEXPIRE").arg("q.meta").arg(50_000).exec(&mut world.raw).unwrap();
+    }
+}
