@@ -315,6 +315,34 @@ mod tests {
         }
     }
 
+    /// Otherwise it would use what belongs to another program.
+    #[cfg(not(shuttle))]
+    #[tokio::test]
+    async fn whatever_a_client_names_has_its_prefix() {
+        use crate::{InProcessStore, Policy};
+
+        let store = InProcessStore::new();
+        let prefixed = || Client::builder().key_prefix("shop:");
+        let client = prefixed().in_process(&store).unwrap();
+        let rate = crate::Rate::per_second(1);
+        client.limiter("api").unwrap().try_set_rate(rate).await.unwrap();
+        client.semaphore("plain").unwrap().try_set_permits(1).await.unwrap();
+        client.concurrency("leased").unwrap().try_set_permits(1).await.unwrap();
+        let keys: Vec<String> = store.snapshot().into_keys().collect();
+        assert!(keys.len() >= 3 && keys.iter().all(|key| key.contains("shop:")), "{keys:?}");
+        let (client, second) =
+            (prefixed().connect_lazy("redis://host").unwrap(), Duration::from_secs(1));
+        for limiter in [
+            client.limiter_of("api", Policy::bucket(1, 1, second).unwrap()),
+            client.limiter_of("api", Policy::redis_rate_gcra(1, 1, second).unwrap()),
+            client.stored_limiter_of("api", Policy::rgcra(1, 1, second).unwrap()),
+        ] {
+            let limiter = limiter.unwrap();
+            let keys = limiter.engine().keys.all();
+            assert!(keys.iter().all(|key| key.contains("shop:api")), "{keys:?}");
+        }
+    }
+
     #[test]
     fn credentials_apart_from_the_url_are_not_shown() {
         let builder = Client::builder().user("jane").password("s%cr:t@/").database(3);
