@@ -675,6 +675,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn closing_the_client_ends_waits_of_groups_that_differ_in_a_policys_parameters() {
+        let world = world();
+        let of =
+            |burst| world.client.limiter_of("api", Policy::bucket(burst, 1, SECOND * 60).unwrap());
+        let limiters = [5, 6].map(|burst| of(burst).unwrap());
+        let groups = limiters.each_ref().map(|limiter| world.client.all_of([limiter]).unwrap());
+        groups[0].acquire(5).await.unwrap();
+        let (waited, ()) = tokio::join!(groups[0].acquire(5), async {
+            tokio::time::sleep(SECOND).await;
+            world.client.close().await;
+        });
+        assert_eq!(waited.unwrap_err().kind(), ErrorKind::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn errors_name_the_limiter() {
         let world = world();
         let bare = world.client.limiter("bare").unwrap();

@@ -47,7 +47,7 @@ impl LimiterHandle {
 #[derive(Default)]
 struct Table {
     by_name: Cache<LimiterKey, Named>,
-    /// The groups that have a handle, by the keys of their limiters and the rates to create these with.
+    /// The groups that have a handle.
     groups: Cache<GroupKey, Weak<LimiterHandle>>,
     /// Facts about dropped limiters that were used less than an interval ago.
     remembered: Cache<LimiterKey, Knowledge>,
@@ -75,7 +75,9 @@ impl<K: Eq + Hash, V> Cache<K, V> {
     }
 }
 
-type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
+/// The addresses of its limiters' engines, which a group keeps alive, and the rates to create these with. Names would not
+/// do: a limiter may have another engine once its last handle was dropped, or follow several policies.
+type GroupKey = Vec<(usize, Option<Rate>)>;
 
 /// A name, and the rules of its permits: with other parameters requests cannot share a call.
 type LimiterKey = (Arc<str>, Rules);
@@ -132,14 +134,10 @@ impl Limiters {
         if table.is_closed {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
-        let key = members.iter().map(|it| (it.engine.keys.hash.clone(), it.create)).collect();
+        let key = members.iter().map(|it| (Arc::as_ptr(&it.engine) as usize, it.create)).collect();
         table.groups.make_room(|_, group| group.strong_count() > 0);
         if let Some(group) = table.groups.map.get(&key).and_then(Weak::upgrade) {
-            // A limiter whose last handle was dropped may have another engine by now.
-            let same = |(a, b): (&GroupMember, &GroupMember)| Arc::ptr_eq(&a.engine, &b.engine);
-            if group.engine.members.iter().zip(&members).all(same) {
-                return Ok(group);
-            }
+            return Ok(group);
         }
         let engine = Engine::of_group(members, self.core.clone());
         let group = Arc::new(LimiterHandle { limiters: self.clone(), engine, first_class: None });
