@@ -1,5 +1,6 @@
 //! Policies under faults: every call counts once, whatever the network does.
 
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,6 +14,9 @@ use redisson_rate_limiter::{
     Client, Clock, DecidedBy, Decision, Error, ErrorKind, Execution, Fraction, InProcessStore,
     LimiterOptions, OnOutage, Policy, Rate, RateLimiter,
 };
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
@@ -431,4 +435,67 @@ async fn fleets_with_other_parameters_hand_nothing_out_twice() {
         }
     }
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// The answers of the Rust peer's form `policies` to the lines of a file, each with the vector's own.
+async fn answers_of_the_peer(file: &str, words: &[&str]) -> Vec<(Value, Value)> {
+    let path = format!("{}/vectors/{file}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let vectors = tokio::fs::read_to_string(path).await.unwrap();
+    let vectors: Vec<Value> =
+        vectors.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut peer = Command::new(env!("CARGO_BIN_EXE_rust-peer"));
+    peer.arg("policies").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut peer = peer.kill_on_drop(true).spawn().unwrap();
+    let (mut input, output) = (peer.stdin.take().unwrap(), peer.stdout.take().unwrap());
+    let mut output = BufReader::new(output).lines();
+    let mut answers = Vec::new();
+    for (id, mut vector) in vectors.into_iter().enumerate() {
+        let (expected, fields) = (vector["answer"].take(), vector.as_object_mut().unwrap());
+        fields.retain(|field, _| !["answer", "state", "source"].contains(&&**field));
+        fields.insert("id".to_owned(), id.into());
+        input.write_all(format!("{vector}\n").as_bytes()).await.unwrap();
+        let answer = output.next_line().await.unwrap().unwrap();
+        let mut answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer["policy"] = vector["policy"].take();
+        answers.push((answer, expected));
+    }
+    drop(input);
+    assert!(peer.wait().await.unwrap().success());
+    answers
+}
+
+#[tokio::test]
+async fn the_peer_answers_as_the_vectors_do() {
+    let server = Server::start().await;
+    for words in [&["--in-process"] as &[&str], &["--redis", &server.url()]] {
+        let mut alike = 0;
+        for (answer, expected) in answers_of_the_peer("policies", words).await {
+            // No call has a calendar's limits, or a lane, as an argument.
+            if answer["skip"].is_null() {
+                assert_eq!(answer["answer"], expected, "{answer}");
+                alike += 1;
+            }
+        }
+        assert!(alike > 600, "{alike}");
+    }
+}
+
+/// Where they are right, we decide as they do, and the state is theirs.
+#[tokio::test]
+async fn the_peer_answers_for_formats_of_other_services() {
+    let server = Server::start().await;
+    let (mut alike, mut skipped) = (0, 0);
+    for (answer, expected) in answers_of_the_peer("foreign", &["--redis", &server.url()]).await {
+        if !answer["skip"].is_null() {
+            skipped += 1;
+            continue;
+        }
+        assert!(answer["state"].is_object(), "{answer}");
+        if answer["policy"] == "foreign-seconds-minutes" {
+            assert_eq!(answer["answer"], expected, "{answer}");
+        }
+        alike += u32::from(answer["answer"] == expected);
+    }
+    assert!(alike > 600 && skipped < 40, "{alike} alike, {skipped} skipped");
 }

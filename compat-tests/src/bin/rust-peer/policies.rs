@@ -10,6 +10,10 @@ use redisson_rate_limiter::{
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
+mod foreign;
+
+use foreign::ForeignRun;
+
 /// Why a line has no answer.
 type Skip = String;
 
@@ -25,12 +29,21 @@ struct Run {
 /// Answers lines until standard input closes.
 pub(crate) async fn answer(redis: Option<String>) -> Result<(), String> {
     let (clock, time) = Clock::manual(0);
-    let builder = Client::builder().clock(clock).key_prefix("vectors:");
-    let client = match redis {
-        Some(url) => builder.connect(&url).await,
+    let builder = Client::builder().clock(clock.clone()).key_prefix("vectors:");
+    let client = match &redis {
+        Some(url) => builder.connect(url).await,
         None => builder.in_process(&InProcessStore::new()),
     };
-    let client = client.map_err(|error| error.to_string())?;
+    let client = client.map_err(skipped)?;
+    let mut foreign = match redis {
+        Some(url) => {
+            let plain = Client::builder().clock(clock).connect(&url).await.map_err(skipped)?;
+            let server = redis::Client::open(url).map_err(|error| error.to_string())?;
+            let server = server.get_multiplexed_async_connection().await;
+            Some(ForeignRun::new(plain, server.map_err(|error| error.to_string())?))
+        }
+        None => None,
+    };
     let mut run = Run { client, clock: time, limiter: None, granted: Vec::new() };
     let mut lines = BufReader::new(stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -41,8 +54,20 @@ pub(crate) async fn answer(redis: Option<String>) -> Result<(), String> {
                 continue;
             }
         };
-        let reply = match run.step(&line).await {
-            Ok(answer) => json!({"id": line["id"], "answer": answer}),
+        let kind = line["policy"].as_str().unwrap_or_default();
+        let reply = match &mut foreign {
+            Some(foreign) if kind.starts_with("foreign-") => match line["now_us"].as_i64() {
+                Some(now) => {
+                    run.clock.set_micros(now);
+                    foreign.step(kind, &line, now).await
+                }
+                None => Err("now_us is missing".to_owned()),
+            },
+            _ => run.step(&line).await.map(|answer| (answer, Value::Null)),
+        };
+        let reply = match reply {
+            Ok((answer, Value::Null)) => json!({"id": line["id"], "answer": answer}),
+            Ok((answer, state)) => json!({"id": line["id"], "answer": answer, "state": state}),
             Err(why) => json!({"id": line["id"], "skip": why}),
         };
         println!("{reply}");
@@ -194,6 +219,12 @@ fn policy(kind: &str, params: &Value) -> Result<Policy, Skip> {
                 Some(us) => window.and_then(|it| it.with_offset(Duration::from_micros(us))),
                 None => window,
             }
+        }
+        _ if kind.starts_with("foreign-") => return Err("it is on a server only".to_owned()),
+        _ if kind.starts_with("guava-") => {
+            return Err(
+                "a limiter of Guava's sleeps before it answers: no clock can be set".to_owned()
+            );
         }
         _ => return Err(format!("the public API has no policy `{kind}` with such parameters")),
     };

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use super::program::{CRATE, Step, rates, steps};
 use super::redisson::{Answer, Redisson};
 use super::*;
+use crate::store::total_permits;
 use crate::wire::entry::ClientTag;
 
 /// Permits in use, of one budget.
@@ -193,11 +194,14 @@ impl World {
         let before =
             self.store().raw_get(&self.keys(by).0).and_then(|text| text.parse::<i64>().ok());
         let is_known = call.seen.map_or(self.mode == Mode::Overall, |seen| seen == self.in_force());
-        let groups = call.groups.clone();
+        let (groups, earlier) = (call.groups.clone(), call.earlier.clone());
         let reply = self.clients[by].send(call).expect("no error");
         assert_eq!(reply.rate.permits(), self.rate);
-        // What a release gave back is not taken away, though its entries are still in the log.
-        if let Some(before) = before.filter(|before| is_known && *before <= self.rate as i64) {
+        // What a release gave back is not taken away, though its entries are still in the log; unless it is more, with
+        // what an earlier attempt or a reservation gives back first, than the rate.
+        let own = if earlier == Earlier::None { 0 } else { total_permits(&groups) };
+        let is_believed = |before: &i64| is_known && *before + own as i64 <= self.rate as i64;
+        if let Some(before) = before.filter(is_believed) {
             let took = decided(&groups, &reply.outcomes)
                 .filter(|(.., outcome)| matches!(outcome, Outcome::Granted | Outcome::Reserved(_)));
             let took: u64 = took.map(|(permits, count, _)| permits * count).sum();
