@@ -486,7 +486,9 @@ async fn the_peer_answers_as_the_vectors_do() {
 async fn the_peer_answers_for_formats_of_other_services() {
     let server = Server::start().await;
     let (mut alike, mut skipped) = (0, 0);
-    for (answer, expected) in answers_of_the_peer("foreign", &["--redis", &server.url()]).await {
+    // The peer looks at all keys.
+    let words = ["--redis", &server.admin_url()];
+    for (answer, expected) in answers_of_the_peer("foreign", &words).await {
         if !answer["skip"].is_null() {
             skipped += 1;
             continue;
