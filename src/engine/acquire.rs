@@ -39,19 +39,19 @@ impl Engine {
                 let is_new = place.is_none();
                 let queued = match &mut place {
                     Some(queued) => queued,
-                    None => {
-                        // One that is refused here does no round trip: asking in a loop would keep other tasks from
-                        // running.
-                        ready!(pin!(consume_budget()).poll(cx));
-                        match self.join(&request) {
-                            Ok(Some(joined)) => place.insert(joined),
-                            Ok(None) => {
-                                cx.waker().wake_by_ref();
-                                return Poll::Pending;
-                            }
-                            Err(verdict) => return Poll::Ready(verdict),
+                    None => match self.join(&request) {
+                        Ok(Some(joined)) => place.insert(joined),
+                        Ok(None) => {
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
                         }
-                    }
+                        Err(verdict) => {
+                            // It does no round trip: asking in a loop would keep other tasks from running. It joins once
+                            // more if it has to yield.
+                            ready!(pin!(consume_budget()).poll(cx));
+                            return Poll::Ready(verdict);
+                        }
+                    },
                 };
                 match Pin::new(&mut queued.outcome).poll(cx) {
                     Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
