@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::options::Fraction;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
+use crate::store::{AcquireReply, RequestGroup};
 
 /// An engine's class, and its links to the limiter's other classes.
 #[derive(Default)]
@@ -63,6 +64,19 @@ impl Engine {
     /// The engine of the first class, if this engine belongs to another one.
     pub(super) fn first_class(&self) -> Option<Arc<Engine>> {
         self.classes.first.upgrade()
+    }
+
+    /// Takes over what an answer says of the limiter, for all classes.
+    pub(super) fn learn(
+        self: &Arc<Self>,
+        groups: &[RequestGroup],
+        reply: &AcquireReply,
+        audited: bool,
+    ) {
+        let is_other_rate = self.knowledge().learn(groups, reply, audited);
+        if is_other_rate {
+            self.rate_changed();
+        }
     }
 
     /// A call has met another rate than the one before, and fitted the value to it. The other classes have not seen that:

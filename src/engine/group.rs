@@ -121,10 +121,7 @@ impl Flight {
             let engine = &member.engine;
             let groups = groups_of(&self.call.groups, &self.call.costs, at);
             (of_one.rate, of_one.left) = (limit.rate, limit.left);
-            let is_other_rate = engine.knowledge().learn(&groups, &of_one, audited);
-            if is_other_rate {
-                engine.rate_changed();
-            }
+            engine.learn(&groups, &of_one, audited);
             if limit.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: limit.repaired });
             }

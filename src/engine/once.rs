@@ -58,10 +58,7 @@ impl Engine {
             }
         };
         let rate = reply.rate;
-        let is_other_rate = self.knowledge().learn(&call.groups, &reply, false);
-        if is_other_rate {
-            self.rate_changed();
-        }
+        self.learn(&call.groups, &reply, false);
         self.server_answered();
         self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);

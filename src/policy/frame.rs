@@ -99,7 +99,7 @@ pub(crate) trait Rules {
     /// Takes permits that are available.
     fn take(&self, state: &mut State, now: i64, permits: u64);
 
-    /// The time until so many permits are available: more than there are now, and no more than the limit.
+    /// The time until `permits` are available. There are fewer now, and the limit is not exceeded.
     fn wait(&self, state: &State, now: i64, permits: u64) -> i64;
 
     /// Returns permits of an earlier grant, and how many of them are available again: afterwards nobody gets more

@@ -342,7 +342,7 @@ mod tests {
         assert_ne!(sent(&address), address);
     }
 
-    /// Otherwise whoever has a shorter prefix than 64 bits would have thousands of limiters.
+    /// Otherwise a caller who owns a larger network than a /64 would have thousands of limiters.
     #[test]
     fn a_prefix_counts_for_all_parts_that_have_none() {
         let peer = "2001:db8:1:2::7".parse().ok();

@@ -24,6 +24,15 @@ async fn of(permits: u64) -> Semaphore {
     semaphore
 }
 
+/// Semaphores of three permits, of which no lease gives one back.
+fn of_both_kinds_without_lease(world: &World) -> [Semaphore; 2] {
+    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
+    [
+        client.semaphore_with("plain", options).unwrap(),
+        client.concurrency_with("s", options.without_lease()).unwrap(),
+    ]
+}
+
 #[tokio::test(start_paused = true)]
 async fn permits_come_back_when_dropped_or_released() {
     for semaphore in [of(2).await, plain(2).await] {
@@ -302,12 +311,7 @@ async fn a_kept_permit_is_given_back_by_its_id() {
 #[tokio::test(start_paused = true)]
 async fn what_a_call_took_whose_answers_are_all_lost_comes_back() {
     let world = World::new();
-    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
-    for semaphore in [
-        client.semaphore_with("plain", options),
-        client.concurrency_with("s", options.without_lease()),
-    ] {
-        let semaphore = semaphore.unwrap();
+    for semaphore in of_both_kinds_without_lease(&world) {
         drop(semaphore.acquire(1).await.unwrap());
         world.store.ledger().lose.store(u64::MAX, Ordering::SeqCst);
         assert!(semaphore.try_acquire_now(2).await.is_err());
@@ -325,12 +329,7 @@ async fn what_a_call_took_whose_answers_are_all_lost_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn what_is_repeated_counts_once_and_what_would_count_twice_is_not() {
     let world = World::new();
-    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
-    for semaphore in [
-        client.semaphore_with("plain", options),
-        client.concurrency_with("s", options.without_lease()),
-    ] {
-        let semaphore = semaphore.unwrap();
+    for semaphore in of_both_kinds_without_lease(&world) {
         let held = semaphore.acquire(2).await.unwrap();
         world.store.ledger().lose_refunds.store(2, Ordering::SeqCst);
         assert!(held.release().await.unwrap(), "it was held until an attempt gave it back");
@@ -358,12 +357,7 @@ async fn a_permit_whose_lease_was_prolonged_by_its_id_is_not_lost_before() {
 #[tokio::test(start_paused = true)]
 async fn permits_without_a_lease_come_back_after_any_outage() {
     let world = World::new();
-    let (client, options) = (world.client(), SemaphoreOptions::new().permits(3));
-    for semaphore in [
-        client.semaphore_with("plain", options),
-        client.concurrency_with("s", options.without_lease()),
-    ] {
-        let semaphore = semaphore.unwrap();
+    for semaphore in of_both_kinds_without_lease(&world) {
         let [first, second] =
             [semaphore.acquire(1).await.unwrap(), semaphore.acquire(2).await.unwrap()];
         world.store.set_away(true);

@@ -91,7 +91,7 @@ fn carry_out(
         mark: None,
         notes: Notes::default(),
     });
-    // A reservation is told by its wait.
+    // The caller knows the date of a reservation by the wait in its outcome.
     let granted_at = overtaken.filter(|_| alone.reserved.is_none());
     let entry_date = granted_at.map_or(date, |date| date.min(MAX_EXACT as i64));
     let now = entry_date - (date - t);

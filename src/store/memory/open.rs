@@ -88,7 +88,7 @@ impl<'k, 's> OpenLimiter<'k, 's> {
         }
     }
 
-    /// What is written, if so many permits are left and so many granted.
+    /// What to write of the limiter, given the permits that are left for this call's requests and those it granted.
     pub(super) fn into_changes(self, (free, granted): (i64, i64)) -> Changes<'k> {
         let OpenLimiter { live, date, before, value, headroom, .. } = self;
         let value = NewValue { v: free + headroom, ..value };

@@ -39,7 +39,9 @@ impl ForeignRun {
     ) -> Result<(Value, Value), Skip> {
         let (request, now_ms) = (&line["request"], now_us.div_euclid(1000));
         if line["step"] == 0 {
-            self.forget().await?;
+            self.remove(self.keys().await?).await?;
+            self.names.clear();
+            self.ends.clear();
         }
         let fields: Vec<&str> =
             request["hset"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -49,12 +51,9 @@ impl ForeignRun {
                 (None, None, Some(name)) => format!("rate:{name}"),
                 (None, None, None) => return Err("the request names no key".to_owned()),
             };
-        if !self.names.contains(&name) {
+        if self.names.insert(name.clone()) {
             // What an earlier run of another peer has left.
-            let names = std::mem::replace(&mut self.names, BTreeSet::from([name.clone()]));
-            self.forget().await?;
-            self.names = names;
-            self.names.insert(name.clone());
+            self.remove(self.keys_of(&name).await?).await?;
         }
         self.set_ends(now_ms).await?;
         let answer = match request["op"] == "setup" {
@@ -165,20 +164,23 @@ impl ForeignRun {
     async fn keys(&self) -> Result<BTreeSet<String>, Skip> {
         let mut keys = BTreeSet::new();
         for name in &self.names {
-            for pattern in [format!("{name}*"), format!("{{{name}*"), format!("*-{name}*")] {
-                keys.extend(self.tell::<Vec<String>>("KEYS", &[&pattern]).await?);
-            }
+            keys.extend(self.keys_of(name).await?);
         }
         Ok(keys)
     }
 
-    /// Removes the keys of the run.
-    async fn forget(&mut self) -> Result<(), Skip> {
-        for key in self.keys().await? {
+    async fn keys_of(&self, name: &str) -> Result<BTreeSet<String>, Skip> {
+        let mut keys = BTreeSet::new();
+        for pattern in [format!("{name}*"), format!("{{{name}*"), format!("*-{name}*")] {
+            keys.extend(self.tell::<Vec<String>>("KEYS", &[&pattern]).await?);
+        }
+        Ok(keys)
+    }
+
+    async fn remove(&self, keys: BTreeSet<String>) -> Result<(), Skip> {
+        for key in keys {
             self.tell::<()>("DEL", &[&key]).await?;
         }
-        self.names.clear();
-        self.ends.clear();
         Ok(())
     }
 
