@@ -20,16 +20,20 @@ local function server_ms()
 end
 
 -- The key's remaining time to live, and the one by ARGV[2], at one moment: before 7.2 the clock goes on during
--- a script, so that an unchanged time would seem to be later.
+-- a script, so that an unchanged time would seem to be later. The tries are limited, because a server that shows
+-- long keys to a MONITOR never makes three commands within a millisecond.
 local function lives(key)
-  while command == 'PEXPIREAT' do
-    local now = server_ms()
-    local left = call('PTTL', key)
+  if command == 'PEXPIRE' then
+    return call('PTTL', key), ARGV[2] - 0
+  end
+  local now, left
+  for _ = 1, 9 do
+    now, left = server_ms(), call('PTTL', key)
     if server_ms() == now then
-      return left, ARGV[2] - now
+      break
     end
   end
-  return call('PTTL', key), ARGV[2] - 0
+  return left, ARGV[2] - now
 end
 
 local changed = 0

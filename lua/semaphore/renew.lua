@@ -14,6 +14,11 @@ for from = 1, #ARGV[4], 16000 do
   end
   for i, old in ipairs(call('ZMSCORE', KEYS[1], unpack(ids))) do
     reply[#reply + 1] = old and 1 or 0
+    if not old then
+      -- A master that has become a replica, and lags behind, then refuses the call instead of telling a holder that
+      -- its permit is lost.
+      call('ZREM', KEYS[1], ids[i])
+    end
     old = tonumber(old) or ends
     if old < ends or ARGV[3] == '1' and old > ends then
       renewed[#renewed + 1], renewed[#renewed + 2] = ends, ids[i]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use compat_tests::machine::{self, Stopwatch};
 use compat_tests::server::Server;
 use redisson_rate_limiter::topology::Replicated;
-use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, RateLimiter};
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, RateLimiter, SemaphoreOptions};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A master and its replica.
@@ -18,8 +18,8 @@ async fn servers() -> [Server; 2] {
     servers
 }
 
-/// The replica becomes the master, and the master its replica, without an end of connections.
-async fn swap([master, replica]: &[Server; 2]) {
+/// The replica has what the master wrote.
+async fn caught_up([master, replica]: &[Server; 2]) {
     let synced = || async {
         let [ours, theirs] = [
             master.info_of("replication", "master_repl_offset").await,
@@ -30,6 +30,12 @@ async fn swap([master, replica]: &[Server; 2]) {
     while !synced().await {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// The replica becomes the master, and the master its replica, without an end of connections.
+async fn swap(servers: &[Server; 2]) {
+    caught_up(servers).await;
+    let [master, replica] = servers;
     replica.replicate(None).await;
     master.replicate(Some(replica.port())).await;
     master.in_sync().await;
@@ -230,4 +236,49 @@ async fn resolve_anew(port: u16) {
     second.kill().unwrap();
     second.wait().unwrap();
     assert_eq!(left.map(|grant| grant.unwrap().left()), [90, 80]);
+}
+
+/// The replica takes over without the last grant: its holder learns that at the next renewal, and only that holder.
+#[tokio::test]
+async fn a_permit_whose_grant_a_failover_loses_is_lost() {
+    let servers = servers().await;
+    let client = Client::connect(replicated(&servers)).await.unwrap();
+    let options = SemaphoreOptions::new().permits(2).lease(Duration::from_secs(9));
+    let uploads = client.concurrency_with("uploads", options).unwrap();
+    let kept = uploads.acquire(1).await.unwrap();
+    caught_up(&servers).await;
+    servers[1].replicate(None).await;
+    let forgotten = uploads.acquire(1).await.unwrap();
+    servers[0].replicate(Some(servers[1].port())).await;
+    let begun = Stopwatch::start();
+    tokio::time::timeout(Duration::from_secs(30), forgotten.lost()).await.expect("it is told");
+    assert!(begun.given() < Duration::from_secs(8), "before the lease would have ended: {begun:?}");
+    assert!(!kept.is_lost());
+    assert_eq!(uploads.available_permits().await.unwrap(), 1);
+    assert!(!forgotten.release().await.unwrap());
+    assert!(kept.release().await.unwrap());
+    assert_eq!(uploads.available_permits().await.unwrap(), 2);
+}
+
+/// Connections to a master outlive its demotion, and what it does not have the new master may have.
+#[tokio::test]
+async fn a_replica_does_not_say_that_a_permit_is_lost() {
+    let servers = servers().await;
+    let client = Client::connect(replicated(&servers)).await.unwrap();
+    let options = SemaphoreOptions::new().permits(2).lease(Duration::from_secs(9));
+    let uploads = client.concurrency_with("uploads", options).unwrap();
+    let permit = uploads.acquire(1).await.unwrap();
+    caught_up(&servers).await;
+    servers[1].replicate(None).await;
+    let read_only = |value| {
+        redis::cmd("CONFIG").arg("SET").arg("replica-read-only").arg(value).take()
+    };
+    // A replica that lags behind: of a master that does not answer, and without the permit.
+    servers[0].replicate(Some(servers[0].port())).await;
+    let () = servers[0].run(read_only("no")).await;
+    let removed: u64 = servers[0].run(redis::cmd("DEL").arg("{uploads}:timeout").take()).await;
+    assert_eq!(removed, 1);
+    let () = servers[0].run(read_only("yes")).await;
+    assert!(uploads.update_lease(&permit.ids()[0], Some(Duration::from_secs(60))).await.unwrap());
+    assert!(permit.release().await.unwrap());
 }
