@@ -2,13 +2,13 @@
 //!
 //! A server knows no time zones: a call carries the bounds of the windows around its time.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::str::FromStr;
+
+use jiff::civil::{Date, date};
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 
 use super::window::Grid;
-
-const DAY_US: i64 = 86_400_000_000;
 
 /// The windows of [`Policy::calendar_window`](crate::Policy::calendar_window).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,22 +38,44 @@ pub enum Weekday {
     Sunday,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     pub(crate) unit: CalendarUnit,
     /// The first day of a week, Monday being 1.
     pub(crate) first_weekday: u8,
-    pub(crate) zone: Zone,
+    pub(crate) zone: TimeZone,
     /// The time for whose windows a call carries the bounds, in microseconds, if its own time does not say.
     pub(crate) around: Option<i64>,
+}
+
+impl Hash for Calendar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
 }
 
 impl Calendar {
     /// The starts of the window before, of the one that contains this time or the one before it, and of the next
     /// two. (Where the clocks go back over midnight, a date occurs twice.)
     pub(crate) fn bounds(&self, us: i64) -> [i64; 4] {
-        let day = self.zone.day(us);
-        [-1, 0, 1, 2].map(|units| self.zone.first_instant(self.first_day(day, units)))
+        let time = Timestamp::from_microsecond(us).unwrap_or_default();
+        let first = self.first_date(self.zone.to_datetime(time).date());
+        // Dates that no calendar has are thousands of years away.
+        [-1, 0, 1, 2].map(|units| self.start(first, units).unwrap_or(us))
+    }
+
+    /// The first instant of the date so many units later: not always midnight, which some dates lack and others have
+    /// twice.
+    fn start(&self, first: Date, units: i64) -> Result<i64, jiff::Error> {
+        let units = match self.unit {
+            CalendarUnit::Day => Span::new().days(units),
+            CalendarUnit::Week => Span::new().weeks(units),
+            CalendarUnit::Month => Span::new().months(units),
+            CalendarUnit::Quarter => Span::new().months(3 * units),
+            CalendarUnit::Year => Span::new().years(units),
+        };
+        let date = first.checked_add(units)?;
+        Ok(date.to_zoned_datetime(self.zone.clone())?.timestamp().as_microsecond())
     }
 
     /// The bounds of the window that contains this time.
@@ -65,40 +87,19 @@ impl Calendar {
         found.unwrap_or(if now < first.0 { first } else { last })
     }
 
-    /// The first day of the unit with this day, and so many units later.
-    fn first_day(&self, day: i64, units: i64) -> i64 {
-        let months = match self.unit {
-            CalendarUnit::Day => return day + units,
+    /// The first date of the unit with this date.
+    fn first_date(&self, day: Date) -> Date {
+        match self.unit {
+            CalendarUnit::Day => day,
             CalendarUnit::Week => {
-                // 1970 began on a Thursday.
-                let weekday = (day + 4 - i64::from(self.first_weekday)).rem_euclid(7);
-                return day - weekday + 7 * units;
+                let into_week = day.weekday().to_monday_one_offset() - self.first_weekday as i8;
+                day.saturating_sub(Span::new().days(into_week.rem_euclid(7)))
             }
-            CalendarUnit::Month => 1,
-            CalendarUnit::Quarter => 3,
-            CalendarUnit::Year => 12,
-        };
-        day_of_month(month_of_day(day).div_euclid(months) * months + units * months)
+            CalendarUnit::Month => day.first_of_month(),
+            CalendarUnit::Quarter => date(day.year(), (day.month() - 1) / 3 * 3 + 1, 1),
+            CalendarUnit::Year => day.first_of_year(),
+        }
     }
-}
-
-/// The months since the year 0 of a day since 1970; by Howard Hinnant's "chrono-compatible low-level date
-/// algorithms".
-fn month_of_day(day: i64) -> i64 {
-    let day = day + 719_468;
-    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    // Years begin in March.
-    (era * 400 + year) * 12 + (5 * of_year + 2) / 153 + 2
-}
-
-/// The first day of a month since the year 0, as days since 1970.
-fn day_of_month(month: i64) -> i64 {
-    let (year, month) = ((month - 2).div_euclid(12), (month - 2).rem_euclid(12));
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let days = of_era * 365 + of_era / 4 - of_era / 100 + (153 * month + 2) / 5;
-    era * 146_097 + days - 719_468
 }
 
 impl Calendar {
@@ -111,7 +112,7 @@ impl Calendar {
             CalendarUnit::Quarter => "Q".to_owned(),
             CalendarUnit::Year => "Y".to_owned(),
         };
-        format!("{unit},{}", self.zone)
+        format!("{unit},{}", self.zone.iana_name().unwrap_or("UTC"))
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -128,7 +129,7 @@ impl Calendar {
                 CalendarUnit::Week
             }
         };
-        Some(Calendar { unit, first_weekday, zone: zone.parse().ok()?, around: None })
+        Some(Calendar { unit, first_weekday, zone: zone_named(zone).ok()?, around: None })
     }
 }
 
@@ -143,84 +144,12 @@ impl Grid for Calendar {
     }
 }
 
-/// A time zone of the IANA database.
-#[derive(Clone)]
-pub(crate) enum Zone {
-    Utc,
-    #[cfg(feature = "time-zones")]
-    Named(jiff::tz::TimeZone),
-}
-
-impl Zone {
-    /// The local date at this time, as days since 1970.
-    fn day(&self, us: i64) -> i64 {
-        match self {
-            Zone::Utc => us.div_euclid(DAY_US),
-            #[cfg(feature = "time-zones")]
-            Zone::Named(zone) => {
-                let time = jiff::Timestamp::from_microsecond(us).unwrap_or_default();
-                let offset = zone.to_offset(time).seconds();
-                (us + i64::from(offset) * 1_000_000).div_euclid(DAY_US)
-            }
-        }
-    }
-
-    /// The first instant of a local date: not always midnight, which some dates lack and others have twice.
-    fn first_instant(&self, day: i64) -> i64 {
-        match self {
-            Zone::Utc => day * DAY_US,
-            #[cfg(feature = "time-zones")]
-            Zone::Named(zone) => {
-                let date = jiff::civil::date(1970, 1, 1).checked_add(jiff::Span::new().days(day));
-                let first = date.and_then(|date| date.to_zoned_datetime(zone.clone()));
-                first.map_or(day * DAY_US, |first| first.timestamp().as_microsecond())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Zone::Utc => "UTC",
-            #[cfg(feature = "time-zones")]
-            Zone::Named(zone) => zone.iana_name().unwrap_or("UTC"),
-        })
-    }
-}
-
-impl fmt::Debug for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// What is wrong with the name.
-impl FromStr for Zone {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        if name == "UTC" {
-            return Ok(Zone::Utc);
-        }
-        #[cfg(feature = "time-zones")]
-        return jiff::tz::TimeZone::get(name).map(Zone::Named).map_err(|error| error.to_string());
-        #[cfg(not(feature = "time-zones"))]
-        Err("only UTC is known without the feature `time-zones`".to_owned())
-    }
-}
-
-impl PartialEq for Zone {
-    fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
-    }
-}
-
-impl Eq for Zone {}
-
-impl Hash for Zone {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.to_string().hash(state);
+/// A time zone of the IANA database, or what is wrong with its name.
+pub(super) fn zone_named(name: &str) -> Result<TimeZone, String> {
+    match name {
+        "UTC" => Ok(TimeZone::UTC),
+        _ if cfg!(feature = "time-zones") => TimeZone::get(name).map_err(|error| error.to_string()),
+        _ => Err("only UTC is known without the feature `time-zones`".to_owned()),
     }
 }
 

@@ -29,7 +29,7 @@ pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::{Mark, Notes};
 
 use bucket::Bucket;
-use calendar::{Calendar, Zone};
+use calendar::Calendar;
 use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
 use interval::Interval;
@@ -184,7 +184,7 @@ impl Policy {
     /// Fails outside of [these limits](Policy#limits).
     pub fn calendar_window(limit: u64, unit: CalendarUnit) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
-        let grid = Calendar { unit, first_weekday: 1, zone: Zone::Utc, around: None };
+        let grid = Calendar { unit, first_weekday: 1, zone: jiff::tz::TimeZone::UTC, around: None };
         Ok(Policy(Kind::Calendar(Window { limit, grid })))
     }
 
@@ -207,7 +207,7 @@ impl Policy {
         let invalid_zone = |reason| {
             invalid(format!("a time zone {name:?}: must be in the IANA database ({reason})"))
         };
-        let zone = name.parse().map_err(invalid_zone)?;
+        let zone = calendar::zone_named(name).map_err(invalid_zone)?;
         Ok(Policy(Kind::Calendar(Window { limit, grid: Calendar { zone, ..grid } })))
     }
 
