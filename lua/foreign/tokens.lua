@@ -67,7 +67,7 @@ ms = ms - ms % 1
 while ms < 4503599627370496 and ms / unit * rate < gained do
   ms = ms + 1
 end
-while (ms - 1) / unit * rate >= gained do
+while ms < 4503599627370496 and (ms - 1) / unit * rate >= gained do
   ms = ms - 1
 end
 ms = ms < 4503599627370 and ms or 4503599627370

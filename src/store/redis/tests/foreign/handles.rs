@@ -314,6 +314,37 @@ fn an_application_is_one_of_the_names_between_commas() {
     assert!(Policy::allow_list_bucket("a\0b").is_err());
 }
 
+/// Above 2^53 a number less one is the same number: a script that counted down by ones would never end, and block the
+/// server.
+#[test]
+fn whatever_numbers_the_others_have_left_a_call_ends() {
+    let mut world = World::new();
+    let numbers = ["-9007199254740991", "-1e12", "0", "1e-9", "1", "1e15", "9007199254740991"];
+    let funnel = ["Capacity", "LeakingRate", "RemainingCapacity", "LastLeakingTime"];
+    let listed = ["max_permits", "rate", "curr_permits", "last_mill_second"];
+    set(&mut world.raw, "k apps a");
+    for (policy, name, fields) in [
+        (Policy::org_path_funnel(), "o/p", funnel),
+        (Policy::allow_list_bucket("a").unwrap(), "k", listed),
+    ] {
+        for place in 0..numbers.len().pow(4) {
+            let mut at = place;
+            let words = fields.map(|field| {
+                let number = numbers[at % numbers.len()];
+                at /= numbers.len();
+                format!("{field} {number}")
+            });
+            set(&mut world.raw, &format!("{name} {}", words.join(" ")));
+            for permits in [1, u32::MAX.into()] {
+                let call = world.call(&policy, "aaaaaaaa0", permits, 1);
+                if let Err(error) = world.run(&policy, name, call) {
+                    assert_eq!(error.kind(), ErrorKind::ForeignFormat, "{words:?}: {error}");
+                }
+            }
+        }
+    }
+}
+
 /// A policy of each format with a limit of 5, the limiter's name, and what the others have set.
 fn five_of_each() -> Vec<(Policy, &'static str, &'static str)> {
     let (hour, years) = (Duration::from_secs(3600), Duration::from_secs(86_400 * 3000));
