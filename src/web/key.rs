@@ -40,8 +40,8 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// # As a name
 ///
 /// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes,
-/// `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits` are percent-encoded, so no caller
-/// can choose a name that means something else to the server. A key of more than 128 characters is replaced
+/// `\`, `|`, `%`, all other bytes, and a colon before `value`, `permits`, `timeout` or `lanes` are percent-encoded, so no
+/// caller can choose a name that means something else to the server. A key of more than 128 characters is replaced
 /// by its SHA-256. An empty key counts as no key.
 #[derive(Clone)]
 pub struct Key {

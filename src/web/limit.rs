@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::LONGEST_WAIT;
 use super::key::Key;
+use super::name::SUFFIXES;
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
 use crate::error::{Error, Operation};
@@ -347,10 +348,10 @@ impl Limit {
             format!(
                 "a limit named {name:?}: must be visible ASCII, without quotes, braces, backslashes, | and %"
             )
-        } else if [":value", ":permits"].iter().any(|suffix| name.contains(suffix)) {
+        } else if let Some(suffix) = SUFFIXES.iter().find(|suffix| name.contains(**suffix)) {
             format!(
-                "a limit named {name:?}: must not have `:value` or `:permits` in it, with which the keys of another \
-                 limiter could have the same names"
+                "a limit named {name:?}: must not have `{suffix}` in it, with which the keys of another limiter could \
+                 have the same names"
             )
         } else if self.concurrency.is_some() && (has_rates || settles) {
             format!(

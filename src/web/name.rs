@@ -21,14 +21,19 @@ pub(super) const ALTERNATIVE: &str = "%or-";
 ///
 /// - braces: a caller could otherwise choose the cluster slot, or put the limiter's keys into different
 ///   slots;
-/// - a colon before `value` and `permits`: otherwise the name of one caller's limiter could equal that of
-///   another limiter's key;
+/// - a colon before one of [`SUFFIXES`]: otherwise the name of one caller's limiter could equal that of
+///   another limiter's key, which is the name itself and a suffix if the client's prefix has a hash tag;
 /// - the separator, quotes and the backslash, which have a meaning around the key.
 pub(super) fn escaped(key: &[u8]) -> String {
-    let escaped = percent_encode(key, ESCAPED).to_string();
-    let escaped = escaped.replace(":value", "%3Avalue").replace(":permits", "%3Apermits");
+    let mut escaped = percent_encode(key, ESCAPED).to_string();
+    for suffix in SUFFIXES {
+        escaped = escaped.replace(suffix, &suffix.replace(':', "%3A"));
+    }
     shortened(escaped)
 }
+
+/// What the names of other keys begin with after that of their limiter, or semaphore, if that is a key too.
+pub(super) const SUFFIXES: [&str; 4] = [":value", ":permits", ":timeout", ":lanes"];
 
 /// Bytes beyond ASCII are escaped too.
 const ESCAPED: &AsciiSet =
@@ -84,6 +89,8 @@ mod tests {
     fn no_key_is_that_of_another_limiters_count() {
         assert_eq!(escaped(b"alice:value"), "alice%3Avalue");
         assert_eq!(escaped(b"alice:permits:1"), "alice%3Apermits:1");
+        assert_eq!(escaped(b"alice:timeout"), "alice%3Atimeout");
+        assert_eq!(escaped(b":lanes:timeout"), "%3Alanes%3Atimeout");
     }
 
     /// docs/web.md promises this, so that operators can find the limiter of a key.

@@ -18,8 +18,8 @@ use crate::layer::{RateLimitLayer, ResponseBody};
 use crate::store::Store;
 use crate::web::{Key, Limit, Limits};
 use crate::{
-    Client, Clock, Fraction, LimiterOptions, OnOutage, Rate, RemainingTime, Semaphore,
-    SemaphoreOptions,
+    Client, Clock, Fraction, InProcessStore, LimiterOptions, OnOutage, Rate, RemainingTime,
+    Semaphore, SemaphoreOptions,
 };
 
 fn uploads(permits: u64) -> Limit {
@@ -231,6 +231,17 @@ async fn a_request_may_wait_until_another_is_answered() {
     // One that costs more than there are can never be served.
     let site = Site::new(&client, [uploads(1).cost(2)]);
     assert_eq!((site.status(get("me")).await, free(&client).await), (429, 0));
+}
+
+/// With a hash tag in the prefix, the key of the permits that are out is the semaphore's name and a suffix.
+#[tokio::test]
+async fn no_caller_names_the_permits_of_another() {
+    let client =
+        Client::builder().key_prefix("{shop}:").in_process(&InProcessStore::new()).unwrap();
+    let site = Site::new(&client, [uploads(1)]);
+    for key in ["me:timeout", "me"] {
+        assert_eq!(text(site.send(get(key)).await).await, "served");
+    }
 }
 
 #[tokio::test]
