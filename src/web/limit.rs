@@ -14,6 +14,7 @@ use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
 use crate::semaphore::{Semaphore, SemaphoreOptions};
+use crate::store::limits::MOST_AT_ONCE;
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
 ///
@@ -142,8 +143,8 @@ impl Limit {
     }
 
     /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more
-    /// than the rate is refused without a `Retry-After`. More than 2^32 − 1 permits, the most that a call can
-    /// take, count as 2^32 − 1.
+    /// than the rate is refused without a `Retry-After`. More than a call can take, 2^32 − 1 permits or 10,000 of a
+    /// [concurrency](Self::concurrency) limit, count as so many.
     pub fn cost(self, permits: u64) -> Self {
         self.cost_by(move |_| permits)
     }
@@ -274,7 +275,7 @@ impl Limit {
         }
         let permits = self.cost.as_ref().map_or_else(shared, |cost| cost(request));
         // A call for more would fail as a configuration error (500), whatever the rate is.
-        permits.min(u32::MAX.into())
+        permits.min(if self.concurrency.is_some() { MOST_AT_ONCE } else { u32::MAX.into() })
     }
 
     /// The cost of a request by its response; `None` if it is the number of permits taken.

@@ -229,8 +229,10 @@ async fn a_request_may_wait_until_another_is_answered() {
     let _first = site.send(get("me")).await;
     assert_eq!(site.status(get("me")).await, 429);
     // One that costs more than there are can never be served.
-    let site = Site::new(&client, [uploads(1).cost(2)]);
-    assert_eq!((site.status(get("me")).await, free(&client).await), (429, 0));
+    for cost in [2, 10_001, u64::MAX] {
+        let site = Site::new(&client, [uploads(1).cost(cost)]);
+        assert_eq!((site.status(get("me")).await, free(&client).await), (429, 0));
+    }
 }
 
 /// With a hash tag in the prefix, the key of the permits that are out is the semaphore's name and a suffix.
