@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
 use crate::options::{LimiterOptions, OnOutage};
 use crate::queue::MaxWait;
+use crate::rate::MAX_EXACT;
 use crate::store::{
     ExpireCondition, KeysCall, PermitId, RemainingTime, RenewCall, Returned, SemaphoreCounts,
     SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, refusal,
@@ -176,7 +177,9 @@ impl SemaphoreOptions {
             kind,
             lease_ms,
             renews: lease_ms.is_some() && renews,
-            keep_alive_ms: self.keep_alive.map(|time| time.as_millis().min(u64::MAX.into()) as u64),
+            keep_alive_ms: self
+                .keep_alive
+                .map(|time| time.as_millis().min(MAX_EXACT.into()) as u64),
             create: self.permits,
         })
     }

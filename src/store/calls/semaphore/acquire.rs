@@ -140,7 +140,7 @@ impl StoreCall for SemaphoreAcquireCall {
         let lane = self.lane.as_ref();
         let or_none = |number: Option<u64>| number.map_or(0, |number| number.min(MAX_EXACT) + 1);
         let (create, lease) = (or_none(self.create), or_none(self.lease_ms));
-        let keep_alive = self.keep_alive_ms.map_or(0, |ms| ms.min(MAX_EXACT));
+        let keep_alive = self.keep_alive_ms.unwrap_or(0);
         let mut call = numbers(lane, &[create, self.wanted() as u64, lease, keep_alive]);
         call.push(self.is_repeat.into());
         let groups = self.merged().flat_map(|groups| {

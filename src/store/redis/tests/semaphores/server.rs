@@ -87,6 +87,19 @@ fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     assert_eq!(world.state().total(), Some(10_000));
 }
 
+/// A server takes no time to live that ends after the last one that it can count.
+#[tokio::test]
+async fn permits_are_renewed_whatever_the_keep_alive() {
+    let server = Server::start(&[]).expect("a server");
+    let client = crate::Client::connect(&*server.url()).await.unwrap();
+    let options = crate::SemaphoreOptions::new().permits(1).lease(Duration::from_millis(1500));
+    let options = options.keep_alive(Duration::from_secs(u64::MAX));
+    let permit = client.concurrency_with("s", options).unwrap().acquire(1).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!permit.is_lost());
+    client.close().await;
+}
+
 /// They wrote ids as text.
 #[test]
 fn permits_of_redisson_before_3_17_come_back() {
