@@ -226,7 +226,11 @@ impl Engine {
                 return Ok(0);
             }
             let _may_come_back = self.permits_may_come_back();
-            return self.refund_marked(policy, mark, requested, deadline, fails_fast).await;
+            let answer = self.refund_marked(policy, mark, requested, deadline, fails_fast).await;
+            if answer.as_ref().is_err_and(|error| error.execution() != Execution::Unknown) {
+                lock(&entry.refunds).returned -= requested;
+            }
+            return answer;
         }
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };

@@ -178,6 +178,11 @@ impl CountingStore {
         } else if any.is::<SemaphoreReleaseCall>() {
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
             ready(unless_lost(answer, &self.ledger.lose_refunds)).boxed()
+        } else if any.is::<PolicyRefundCall>() {
+            let refused = loses_one(&self.ledger.refuse_refunds);
+            let refused =
+                refused.then(|| Error::new(ErrorKind::Unavailable, Execution::NotExecuted));
+            ready(refused.map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else if any.is::<RenewCall>() {
             ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else {

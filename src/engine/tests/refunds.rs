@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::*;
-use crate::Fraction;
+use crate::{Fraction, Policy};
 
 /// A grant of ten permits of which another client has released some, and what a refund says whose
 /// first answer is lost.
@@ -43,6 +43,15 @@ async fn a_refund_that_was_not_carried_out_does_not_count() {
     world.store.ledger().refuse_refunds.store(0, Ordering::SeqCst);
     assert_eq!(ten.refund(3).await.unwrap(), 3);
     assert_eq!(limiter.available_permits().await.unwrap(), 93);
+    // A queue's grant can be given back once.
+    let every_second = Policy::queue(1, ms(1000), ms(60_000)).unwrap();
+    let queue = world.client().limiter_of("api", every_second).unwrap();
+    let reserve = || async { queue.try_reserve(1).await.unwrap().into_grant().unwrap() };
+    let (_now, mut later) = (reserve().await, reserve().await);
+    world.store.ledger().refuse_refunds.store(u64::MAX, Ordering::SeqCst);
+    assert_eq!(later.refund(1).await.unwrap_err().execution(), Execution::NotExecuted);
+    world.store.ledger().refuse_refunds.store(0, Ordering::SeqCst);
+    assert_eq!(later.refund(1).await.unwrap(), 1);
 }
 
 /// They ask once a second in any case.
