@@ -226,11 +226,11 @@ impl Core {
 
     /// Waits until nothing is under way, except in parked runtimes.
     async fn drained(self: &Arc<Self>) {
-        let all = self.tasks.drained(&[]);
+        let all = self.tasks.drained(|_| false);
         let parked = self.parked_runtimes();
         futures::pin_mut!(all, parked);
         if let Either::Right((parked, _)) = select(all, parked).await {
-            self.tasks.drained(&parked).await;
+            self.tasks.drained(|it| it.is_some_and(|it| parked.contains(&it))).await;
         }
     }
 

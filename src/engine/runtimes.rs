@@ -234,14 +234,22 @@ impl Core {
         }
     }
 
-    /// Ends the client's own thread along with the refunds under way in it, because no caller is left. If a
-    /// grant needs a thread later, a new one is started.
-    pub(crate) fn end_own_thread(&self) {
+    /// Ends the client's own thread, because no caller is left, once what is given back in it is back: a semaphore's
+    /// permits would stay taken. If a grant needs a thread later, a new one is started.
+    pub(crate) fn end_own_thread(self: &Arc<Self>) {
+        if self.check_process().is_err() {
+            // A forked child does not have it, and locks may be held for ever.
+            return;
+        }
         self.outages.end_own_thread();
-        // Drop the thread without holding the lock.
         let own = self.take_own(&mut lock(&self.runtimes.known));
         if let Some(own) = own {
-            self.store.runtime_ended(own.runtime.id);
+            let (core, runtime, id) = (self.clone(), own.runtime.clone(), own.runtime.id);
+            runtime.spawn(async move {
+                core.tasks.drained(|of| of != Some(id)).await;
+                core.store.runtime_ended(id);
+                drop(own);
+            });
         }
     }
 

@@ -39,14 +39,11 @@ impl Tasks {
         lock(&self.counts).is_empty()
     }
 
-    /// Waits until nothing is under way, except in these runtimes.
-    pub(crate) async fn drained(&self, but_for: &[RuntimeId]) {
+    /// Waits until nothing is under way, except in some runtimes.
+    pub(crate) async fn drained(&self, but_for: impl Fn(Option<RuntimeId>) -> bool) {
         loop {
             let one_ended = self.one_ended.notified();
-            if lock(&self.counts)
-                .keys()
-                .all(|runtime| runtime.is_some_and(|runtime| but_for.contains(&runtime)))
-            {
+            if lock(&self.counts).keys().all(|runtime| but_for(*runtime)) {
                 return;
             }
             one_ended.await;

@@ -200,6 +200,31 @@ fn what_a_call_was_granted_whose_runtime_ends_comes_back() {
     }
 }
 
+/// The caller gives up, and what it was granted is given back while the last handle of the client is dropped.
+#[tokio::test]
+async fn what_was_granted_comes_back_although_the_client_is_dropped() {
+    for sort in SORTS {
+        let all = Lossy::start(sort, 9).await;
+        let ours = match sort {
+            Sort::Plain => client(&all.proxy.url()).await.semaphore("lossy"),
+            Sort::Expirable => {
+                let options = SemaphoreOptions::new().without_lease();
+                client(&all.proxy.url()).await.concurrency_with("lossy", options)
+            }
+        }
+        .unwrap();
+        all.proxy.delay(ms(50), ms(50));
+        let mut call = Box::pin(ours.acquire(2));
+        assert!(tokio::time::timeout(ms(10), &mut call).await.is_err());
+        all.settles_at(7).await;
+        drop(call);
+        // The answer has come, and the client's thread connects.
+        tokio::time::sleep(ms(75)).await;
+        drop(ours);
+        all.settles_at(9).await;
+    }
+}
+
 /// An attempt that arrives when its caller has long gone takes nothing. If permits have ids and no longer belong to
 /// anybody, it takes them until their lease ends.
 #[tokio::test]
