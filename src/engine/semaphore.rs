@@ -4,6 +4,7 @@
 //! client's own thread, whose runtime is never parked, so that a permit is safe wherever its holder blocks.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -363,7 +364,7 @@ impl Hold {
             loop {
                 let told = held.has_ended.notified();
                 if held.is_lost(&engine) || held.is_over.load(Ordering::Acquire) {
-                    return Ok(());
+                    return;
                 }
                 // Renewed meanwhile, it ends later.
                 let end = held.ends.load(Ordering::Acquire);
@@ -371,6 +372,12 @@ impl Hold {
                 futures::pin_mut!(told, timer);
                 select(told, timer).await;
             }
+        };
+        // The client's own thread would go on with it when this future is dropped.
+        let (_waits, gone) = oneshot::channel::<()>();
+        let ends = async move {
+            select(pin!(ends), gone).await;
+            Ok(())
         };
         if self.engine.core.in_runtime(ends).await.is_err() {
             // There is no runtime for a timer: the client has closed, and renews nothing.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::sleep;
 
-use super::World;
+use super::{World, block_on};
 use crate::{
     Client, Clock, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore, SemaphoreOptions,
 };
@@ -368,6 +368,21 @@ async fn permits_without_a_lease_come_back_after_any_outage() {
         world.store.set_away(false);
         sleep(SECOND * 2).await;
         assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+    }
+}
+
+/// One that waits again and again would otherwise leave a task each time, for as long as the permit is held.
+#[test]
+fn who_stops_waiting_for_a_loss_outside_of_runtimes_leaves_nothing() {
+    let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+    let semaphore = client.concurrency_with("s", SemaphoreOptions::new().permits(1)).unwrap();
+    let permit = block_on(semaphore.acquire(1)).unwrap();
+    let tasks = || client.0.core.own_runtime().unwrap().handle.metrics().num_alive_tasks();
+    (0..100).for_each(|_| assert!(permit.lost().now_or_never().is_none()));
+    let begun = std::time::Instant::now();
+    while tasks() > 10 {
+        assert!(begun.elapsed() < SECOND * 5, "{} tasks", tasks());
+        std::thread::sleep(SECOND / 100);
     }
 }
 
