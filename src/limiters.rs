@@ -17,6 +17,9 @@ use crate::wire::keys::{Keys, suffixed};
 /// Limiters without a handle are dropped once the client has this many.
 const MANY_LIMITERS: usize = 1024;
 
+/// So many limiters without a handle are remembered, in about 30 MB: keys can be made up, and an interval can be a day.
+const MOST_REMEMBERED: usize = 65_536;
+
 /// State shared by all handles of one client.
 pub(crate) struct Limiters {
     pub(crate) client_id: Box<str>,
@@ -335,6 +338,10 @@ impl Table {
             false
         });
         remembered.make_room(|_, known| known.is_recent(now));
+        if remembered.map.len() > MOST_REMEMBERED {
+            // The next call of each sums its log.
+            remembered.map.clear();
+        }
     }
 }
 
@@ -344,4 +351,29 @@ fn check_name(name: &str, operation: Operation) -> Result<(), Error> {
         return Err(Error::invalid(operation, detail));
     }
     Ok(())
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{Client, InProcessStore};
+
+    #[test]
+    fn not_every_key_that_is_made_up_is_remembered_for_a_day() {
+        let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let remembered = |most: usize| {
+            let last_answer = client.0.core.epoch_ms();
+            let known =
+                Knowledge { rate: Some(Rate::per_day(1)), last_answer, ..Knowledge::default() };
+            let keys = (0..most).map(|key| (key.to_string().into(), Rules::Redisson));
+            client.0.table().remembered.map.extend(keys.map(|key| (key, known)));
+            // Makes room.
+            for name in 0..2 * MANY_LIMITERS {
+                drop(client.limiter(&format!("{most} {name}")).unwrap());
+            }
+            client.0.table().remembered.map.len()
+        };
+        assert_eq!(remembered(MOST_REMEMBERED), MOST_REMEMBERED);
+        assert_eq!(remembered(MOST_REMEMBERED + 1), 0);
+    }
 }
