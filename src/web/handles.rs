@@ -38,33 +38,39 @@ pub(super) struct KeyHandle {
 }
 
 impl KeyHandle {
-    /// The group of these limiters, one of which is this one. The last one is kept, because most requests of a
-    /// caller meet the same limiters.
-    pub(super) fn group_of(
-        &self,
-        client: &Client,
-        limiters: &[Arc<KeyHandle>],
-        label: impl FnOnce() -> Arc<str>,
-    ) -> Result<LimitGroup, Error> {
+    /// The group of these limiters, if it is the last one that was made with this one.
+    fn group_of(&self, limiters: &[Arc<KeyHandle>]) -> Option<LimitGroup> {
         let is_same = |(kept, new): (&RateLimiter, &Arc<KeyHandle>)| {
             Arc::ptr_eq(kept.engine(), new.limiter.engine())
                 && kept.carried_rate() == new.limiter.carried_rate()
         };
-        let mut kept = lock(&self.group);
-        if let Some(group) = &*kept
-            && group.limiters().len() == limiters.len()
-            && group.limiters().iter().zip(limiters).all(is_same)
-        {
-            return Ok(group.clone());
-        }
-        let mut group = client.all_of(limiters.iter().map(|it| &it.limiter))?;
-        if let Some(deadline) = limiters.iter().map(|it| it.limiter.deadline()).min() {
-            group = group.with_deadline(deadline)?;
-        }
-        group.engine().observer.set_default_label(&label());
-        *kept = Some(group.clone());
-        Ok(group)
+        let kept = lock(&self.group);
+        let group = kept.as_ref().filter(|group| group.limiters().len() == limiters.len())?;
+        group.limiters().iter().zip(limiters).all(is_same).then(|| group.clone())
     }
+}
+
+/// The group of these limiters. Each of the `own` ones keeps the last, because most requests of a caller meet the same
+/// limiters: a new one has a new queue, of which the limiters keep a record.
+pub(super) fn group_of(
+    client: &Client,
+    limiters: &[Arc<KeyHandle>],
+    own: &[&Arc<KeyHandle>],
+    label: impl FnOnce() -> Arc<str>,
+) -> Result<LimitGroup, Error> {
+    if let Some(group) = own.iter().find_map(|handle| handle.group_of(limiters)) {
+        return Ok(group);
+    }
+    let mut group = client.all_of(limiters.iter().map(|it| &it.limiter))?;
+    if let Some(deadline) = limiters.iter().map(|it| it.limiter.deadline()).min() {
+        group = group.with_deadline(deadline)?;
+    }
+    group.engine().observer.set_default_label(&label());
+    for handle in own {
+        // Dropped once the lock is released.
+        let _replaced = lock(&handle.group).replace(group.clone());
+    }
+    Ok(group)
 }
 
 impl LimitState {

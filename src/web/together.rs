@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::admitted::Standing;
 use super::decide::LimitRequest;
-use super::handles::KeyHandle;
+use super::handles::{KeyHandle, group_of};
 use super::limits::Limits;
 use crate::decision::{Decision, Unspent};
 use crate::error::{Error, ErrorKind};
@@ -38,9 +38,13 @@ impl Limits {
             let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
             names.join(" + ").into()
         };
-        // Its caller's handle: those of limits for all requests are in one group with each caller's.
-        let own = steps.iter().position(|step| !step.slot.limit.key.is_global).unwrap_or(0);
-        let group = asked[own].group_of(&self.client, &asked, label).ok()?;
+        // Its caller's handles: those of limits for all requests are in one group with each caller's.
+        let is_own = |at: &usize| !steps[*at].slot.limit.key.is_global;
+        let mut own: Vec<_> = (0..steps.len()).filter(is_own).map(|at| &asked[at]).collect();
+        if own.is_empty() {
+            own.push(&asked[0]);
+        }
+        let group = group_of(&self.client, &asked, &own, label).ok()?;
         let mut costs = MemberCosts::default();
         let mut observers = Vec::with_capacity(steps.len());
         for (at, (step, handle)) in steps.iter().zip(&asked).enumerate() {

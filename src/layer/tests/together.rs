@@ -8,8 +8,11 @@ use http::Request;
 use super::{Site, get, header, per_user, wait_for_permits};
 use crate::engine::tests::CountingStore;
 use crate::store::Store;
+use crate::store::memory::raw::Content;
 use crate::web::{Key, Limit, Limits};
-use crate::{Client, Clock, Decision, LimiterOptions, ManualClock, OnOutage, Policy, Rate};
+use crate::{
+    Client, Clock, Decision, InProcessStore, LimiterOptions, ManualClock, OnOutage, Policy, Rate,
+};
 
 fn client() -> (Client, CountingStore, ManualClock) {
     let (clock, handle) = Clock::manual(1_000_000);
@@ -206,6 +209,34 @@ async fn policies_decide_while_the_server_is_away() {
     }
     store.set_away(true);
     assert_eq!(site.status(get("me")).await, 503);
+}
+
+/// Of each queue that calls it a limiter with a policy keeps a record for a minute.
+#[tokio::test]
+async fn callers_who_share_a_limit_have_a_queue_each() {
+    let store = InProcessStore::new();
+    let client = Client::builder().in_process(&store).unwrap();
+    let window = Policy::fixed_window(10_000, Duration::from_secs(3600)).unwrap();
+    let limits = || {
+        let tenant = Limit::new("tenant", Key::from_fn(|_| Some("acme".into())), None);
+        let user = Limit::new("user", Key::header("x-key"), None);
+        let all = Limit::new("all", Key::global(), None);
+        [tenant, user, all].map(|limit| limit.policy(window.clone()))
+    };
+    let [tenant, user, all] = limits();
+    for order in [limits(), [user, tenant, all]] {
+        let site = Site::new(&client, order);
+        for _ in 0..50 {
+            for key in ["a", "b"] {
+                assert_eq!(site.status(get(key)).await, 200);
+            }
+        }
+    }
+    let snapshot = store.snapshot();
+    let Content::Hash(fields) = &snapshot["{all}:fixed"].content else { panic!("{snapshot:?}") };
+    let queues = fields.keys().filter(|field| field.starts_with('@')).count();
+    // Its own, and for each order a group with each caller.
+    assert!(queues <= 6, "{queues} of 200 requests");
 }
 
 #[tokio::test(start_paused = true)]
