@@ -75,6 +75,9 @@
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[macro_use]
+mod setters;
+
 #[cfg(feature = "actix-web")]
 pub mod actix;
 #[cfg(any(feature = "admin", test))]

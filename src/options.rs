@@ -69,7 +69,9 @@ impl LimiterOptions {
     pub fn new() -> Self {
         LimiterOptions::default()
     }
+}
 
+setters! { LimiterOptions:
     /// Leases permits: takes up to `permits` ahead at a time, and grants them without a call
     /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them.
     ///
@@ -107,10 +109,8 @@ impl LimiterOptions {
     ///
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds. This replaces
     /// [`adaptive_lease`](Self::adaptive_lease), which needs no number.
-    pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
-        self.lease = Some(LeaseTerms { permits: Some(permits), hold });
-        self
-    }
+    pub fn lease(permits: u32, hold: Duration) =>
+        lease = Some(LeaseTerms { permits: Some(permits), hold });
 
     /// Like [`lease`](Self::lease), but sizes leases by itself: a lease has as many permits as this client
     /// used during the last `hold`.
@@ -126,10 +126,7 @@ impl LimiterOptions {
     ///
     /// `hold` must be 1 ms to a day, in whole milliseconds. A tenth to a fifth of the limiter's interval is a
     /// good choice. This replaces [`lease`](Self::lease).
-    pub fn adaptive_lease(mut self, hold: Duration) -> Self {
-        self.lease = Some(LeaseTerms { permits: None, hold });
-        self
-    }
+    pub fn adaptive_lease(hold: Duration) => lease = Some(LeaseTerms { permits: None, hold });
 
     /// Remembers denials until their retry-after elapses: until then, calls that do not wait and request at
     /// least as many permits are denied without asking the server
@@ -144,10 +141,7 @@ impl LimiterOptions {
     /// A remembered denial never grants anything, so no limit is exceeded.
     ///
     /// `longest` must be more than zero.
-    pub fn denial_memory(mut self, longest: Duration) -> Self {
-        self.denial_memory = Some(longest);
-        self
-    }
+    pub fn denial_memory(longest: Duration) => denial_memory = Some(longest);
 
     /// Counts as `weight` clients when an exhausted limiter is shared; by default 1. Next to one client of
     /// weight 1, in Rust or in Java, this one gets `weight` ÷ (`weight` + 1) of the rate.
@@ -156,20 +150,14 @@ impl LimiterOptions {
     /// 1, because nothing on the server tells how many there are.
     ///
     /// `weight` must be at least 1. This replaces [`greedy`](Self::greedy).
-    pub fn weight(mut self, weight: u8) -> Self {
-        self.share = Some(ShareRule::Weight(weight));
-        self
-    }
+    pub fn weight(weight: u8) => share = Some(ShareRule::Weight(weight));
 
     /// Takes any free permits of an exhausted limiter, instead of only this client's share: its waiting calls
     /// ask in the very millisecond in which permits become available, and take all they can use. Java clients
     /// waiting for the same limiter get next to nothing.
     ///
     /// This replaces [`weight`](Self::weight).
-    pub fn greedy(mut self) -> Self {
-        self.share = Some(ShareRule::Greedy);
-        self
-    }
+    pub fn greedy() => share = Some(ShareRule::Greedy);
 
     /// Limits this client's calls that wait for an answer in one runtime to `waiters`. Further calls fail at
     /// once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls answered
@@ -185,20 +173,14 @@ impl LimiterOptions {
     /// the caller's decision: the length at which failing is better than waiting.
     ///
     /// `waiters` must be at least 1.
-    pub fn max_waiters(mut self, waiters: u32) -> Self {
-        self.max_waiters = Some(waiters);
-        self
-    }
+    pub fn max_waiters(waiters: u32) => max_waiters = Some(waiters);
 
     /// Decides calls by this policy while the server is away, whatever
     /// [`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage) says.
     ///
     /// It concerns acquires only; other operations fail as usual. Permits of a [lease](Self::lease) and
     /// [remembered denials](Self::denial_memory) are answers of the server, and come first.
-    pub fn on_outage(mut self, policy: OnOutage) -> Self {
-        self.on_outage = Some(policy);
-        self
-    }
+    pub fn on_outage(policy: OnOutage) => on_outage = Some(policy);
 
     /// Counts this limiter apart from the client's others: its metrics have the label `limiter="label"`. An
     /// [`Observer`](crate::observe::Observer) sees it too.
@@ -207,11 +189,10 @@ impl LimiterOptions {
     /// overload its metrics; limits of a web service are labelled with the limit's name. Use the same label
     /// for all limiters of one purpose; several can share it. It is `&'static str` because each label creates
     /// about 30 time series; a label from a configuration can be leaked once (`String::leak`).
-    pub fn metrics_label(mut self, label: &'static str) -> Self {
-        self.label = Some(label);
-        self
-    }
+    pub fn metrics_label(label: &'static str) => label = Some(label);
+}
 
+impl LimiterOptions {
     /// Checks that these options mean something to a semaphore.
     pub(crate) fn check_for_semaphore(&self) -> Result<(), String> {
         let is_limiters =

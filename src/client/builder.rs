@@ -50,6 +50,7 @@ impl Client {
 
 /// Builds a [`Client`].
 #[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     id: Option<String>,
     key_prefix: String,
@@ -60,30 +61,18 @@ pub struct ClientBuilder {
     access: Access,
 }
 
-impl ClientBuilder {
+setters! { ClientBuilder:
     /// Sets the client's id, a UUID; random by default. In the mode
     /// [`Mode::PerClient`](crate::Mode::PerClient) a process that keeps its id across a restart keeps its
     /// budget. Two clients with the same id must not run at the same time.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
+    pub fn id(id: impl Into<String>) => id = Some(id.into());
 
     /// Sets the prefix of every limiter's name on the server: Redisson's name mapper. Java clients of the
     /// same limiters need the same prefix.
-    #[must_use]
-    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.key_prefix = prefix.into();
-        self
-    }
+    pub fn key_prefix(prefix: impl Into<String>) => key_prefix = prefix.into();
 
     /// Sets the clock that dates this client's grants; the system's by default.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
+    pub fn clock(clock: Clock) => clock = clock;
 
     /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs
     /// from the server's by more than `threshold`, in either direction and regardless of its uncertainty, at
@@ -93,15 +82,8 @@ impl ClientBuilder {
     /// largest difference between two clients. A hundredth of the shortest interval is a sensible threshold.
     ///
     /// `warn` runs on a task of the runtime that made the call, and should return soon.
-    #[must_use]
-    pub fn on_clock_skew(
-        mut self,
-        threshold: Duration,
-        warn: impl Fn(ClockSkew) + Send + Sync + 'static,
-    ) -> Self {
-        self.skew_warning = Some(SkewWarning { threshold, warn: Arc::new(warn) });
-        self
-    }
+    pub fn on_clock_skew(threshold: Duration, warn: impl Fn(ClockSkew) + Send + Sync + 'static) =>
+        skew_warning = Some(SkewWarning { threshold, warn: Arc::new(warn) });
 
     /// Sets how long an operation may take, on the way to the server and back; three seconds by default. It
     /// must be more than zero, and more than 30 years count as 30 years. The time that an acquire waits for
@@ -112,41 +94,33 @@ impl ClientBuilder {
     /// or `set_rate`, is attempted again only if it was certainly not carried out; each attempt may use all
     /// the remaining time. [`RateLimiter`](crate::RateLimiter#if-the-server-is-away) says how soon operations
     /// fail if the server is away.
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
+    pub fn deadline(deadline: Duration) => deadline = Some(deadline);
 
     /// Sets how acquires are answered while the server is away, unless their limiter has its own policy
     /// ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)). By default they fail.
     ///
     /// If a client must be able to start while its server is away, use [`connect_lazy`](Self::connect_lazy).
-    #[must_use]
-    pub fn on_outage(mut self, policy: OnOutage) -> Self {
-        self.on_outage = policy;
-        self
-    }
-
-    /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
-    /// client can have several observers, and an observer can serve several clients.
-    #[must_use]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.access.observers = self.access.observers.and(observer);
-        self
-    }
+    pub fn on_outage(policy: OnOutage) => on_outage = policy;
 
     /// Sets the user to log in as, if it is not in the URL. Needs no encoding.
-    #[must_use]
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.access.user = Some(user.into());
-        self
-    }
+    pub fn user(user: impl Into<String>) => access.user = Some(user.into());
 
     /// Sets the password, if it is not in the URL. Needs no encoding, and is never shown.
-    #[must_use]
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.access.password = Some(password.into());
+    pub fn password(password: impl Into<String>) => access.password = Some(password.into());
+
+    /// Sets the number of the database, if it is not in the URL; 0 by default.
+    pub fn database(database: u32) => access.database = Some(database);
+
+    /// Sets up TLS for `rediss://` addresses. With the feature `tls`.
+    #[cfg(feature = "tls")]
+    pub fn tls(tls: Tls) => access.tls = Some(tls);
+}
+
+impl ClientBuilder {
+    /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
+    /// client can have several observers, and an observer can serve several clients.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.access.observers = self.access.observers.and(observer);
         self
     }
 
@@ -166,21 +140,6 @@ impl ClientBuilder {
     ) -> Result<Self, Error> {
         self.access.address_map.add(pairs)?;
         Ok(self)
-    }
-
-    /// Sets the number of the database, if it is not in the URL; 0 by default.
-    #[must_use]
-    pub fn database(mut self, database: u32) -> Self {
-        self.access.database = Some(database);
-        self
-    }
-
-    /// Sets up TLS for `rediss://` addresses. With the feature `tls`.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn tls(mut self, tls: Tls) -> Self {
-        self.access.tls = Some(tls);
-        self
     }
 
     /// Connects to a server by its URL (see [`Endpoint`](crate::topology::Endpoint)), or to another

@@ -55,6 +55,7 @@ use crate::web::LONGEST_WAIT;
 ///
 /// reqwest's client is such a service, but its responses have a type of their own: see
 /// [`reading`](Self::reading), and the example `reqwest_client`.
+#[must_use = "a layer does nothing until a service has it"]
 pub struct OutgoingLayer<R> {
     gate: Gate,
     read: ReadFn<R>,
@@ -101,40 +102,26 @@ impl<R> OutgoingLayer<R> {
         };
         OutgoingLayer { gate, read }
     }
+}
 
+setters! { OutgoingLayer<R>:
     /// Lets a request wait at most this long in total, for permits and while requests are held back. A
     /// request that would have to wait longer fails at once.
-    #[must_use]
-    pub fn wait_up_to(mut self, wait: Duration) -> Self {
-        self.gate.wait = wait.min(LONGEST_WAIT);
-        self
-    }
+    pub fn wait_up_to(wait: Duration) => gate.wait = wait.min(LONGEST_WAIT);
 
     /// Sets what each request costs, in permits: 1 to 2^32 − 1.
-    #[must_use]
-    pub fn cost(mut self, permits: u64) -> Self {
-        self.gate.permits = permits;
-        self
-    }
+    pub fn cost(permits: u64) => gate.permits = permits;
 
     /// The longest time for which a `Retry-After` counts, by default five minutes. A longer one is cut to
     /// this; otherwise a single answer could stop a client for years.
-    #[must_use]
-    pub fn longest_hold(mut self, longest: Duration) -> Self {
-        self.gate.longest_hold = longest.min(LONGEST_WAIT);
-        self
-    }
+    pub fn longest_hold(longest: Duration) => gate.longest_hold = longest.min(LONGEST_WAIT);
 
     /// Also [pauses the limiter](RateLimiter::pause_for), and so all processes that use it, in Java as well:
     /// for as long as a `Retry-After` says, and if an answer's `RateLimit` field says that nothing is left,
     /// until the time that it names; `longest` at most. By default each process finds out by itself.
     ///
     /// Answers of one server then stop a whole fleet: choose a limiter of that server alone.
-    #[must_use]
-    pub fn pause_for_all_up_to(mut self, longest: Duration) -> Self {
-        self.gate.longest_pause = Some(longest);
-        self
-    }
+    pub fn pause_for_all_up_to(longest: Duration) => gate.longest_pause = Some(longest);
 }
 
 impl Gate {

@@ -120,51 +120,33 @@ impl Limit {
     pub fn concurrency(name: &str, key: Key, options: SemaphoreOptions) -> Self {
         Limit { concurrency: Some(options), ..Limit::new(name, key, None) }
     }
+}
 
+setters! { Limit:
     /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = Some(policy);
-        self
-    }
+    pub fn policy(policy: Policy) => policy = Some(policy);
 
     /// The rate for some keys, as they appear in the limiter's name; `None` means the limit's rate. A key of
     /// more than 128 characters is passed as its hash. A limit whose key is [hashed](Key::hashed) is refused.
     ///
     /// The function is called for each request, so it should read memory only. A limiter that exists keeps
     /// its rate even if the function starts to return another: see [`roll_out_from`](Self::roll_out_from).
-    pub fn rate_by_key(
-        mut self,
-        rate: impl Fn(&str) -> Option<Rate> + Send + Sync + 'static,
-    ) -> Self {
-        self.rate_by_key = Some(Arc::new(rate));
-        self
-    }
+    pub fn rate_by_key(rate: impl Fn(&str) -> Option<Rate> + Send + Sync + 'static) =>
+        rate_by_key = Some(Arc::new(rate));
 
     /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more
     /// than the rate is refused without a `Retry-After`. More than 2^32 − 1 permits, the most that a call can
     /// take, count as 2^32 − 1.
-    pub fn cost(self, permits: u64) -> Self {
-        self.cost_by(move |_| permits)
-    }
+    pub fn cost(permits: u64) => cost = Some(Arc::new(move |_: &RequestHead<'_>| permits));
 
     /// Sets what a request costs, in permits: see [`cost`](Self::cost). To set the cost for several limits at
     /// once, use [`Limits::cost_by`](super::Limits::cost_by).
-    pub fn cost_by(
-        mut self,
-        cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
-    ) -> Self {
-        self.cost = Some(Arc::new(cost));
-        self
-    }
+    pub fn cost_by(cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static) =>
+        cost = Some(Arc::new(cost));
 
     /// Skips requests that this limit does not concern.
-    pub fn skip_if(
-        mut self,
-        skip: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.skip_if = Some(Arc::new(skip));
-        self
-    }
+    pub fn skip_if(skip: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) =>
+        skip_if = Some(Arc::new(skip));
 
     /// Lets a request wait for its permits, for at most this long. A request that would have to wait longer
     /// is refused at once. More than a year counts as a year. All limits of a request together make it wait
@@ -172,10 +154,7 @@ impl Limit {
     ///
     /// While a request waits, the service behind the layer is kept ready for it: put layers that limit
     /// concurrency inside this one.
-    pub fn wait_up_to(mut self, wait: Duration) -> Self {
-        self.wait = wait.min(LONGEST_WAIT);
-        self
-    }
+    pub fn wait_up_to(wait: Duration) => wait = wait.min(LONGEST_WAIT);
 
     /// Gives the permits of a request back, in the background, unless its response is counted:
     /// `|response| !response.is_failure()` does not count failures, and `|response| response.is_failure()`
@@ -183,13 +162,8 @@ impl Limit {
     ///
     /// The permits are taken before the request is served, so no more requests than the rate are in progress
     /// at a time. A service that fails without a response counts as status 500.
-    pub fn count_if(
-        mut self,
-        count: impl Fn(&ResponseHead<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.count_if = Some(Arc::new(count));
-        self
-    }
+    pub fn count_if(count: impl Fn(&ResponseHead<'_>) -> bool + Send + Sync + 'static) =>
+        count_if = Some(Arc::new(count));
 
     /// Sets what a request cost in the end, in permits, where only its response tells: from a header field,
     /// from an extension, or from anything else in its head. `None` leaves it at what was taken before.
@@ -197,13 +171,8 @@ impl Limit {
     /// The difference is given back or charged in the background: see
     /// [`Grant::settle`](crate::Grant::settle). A response that [`count_if`](Self::count_if) does not count
     /// costs nothing. More than 2^32 − 1 permits count as 2^32 − 1.
-    pub fn settle_by(
-        mut self,
-        cost: impl Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync + 'static,
-    ) -> Self {
-        self.settle_by = Some(Arc::new(cost));
-        self
-    }
+    pub fn settle_by(cost: impl Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync + 'static) =>
+        settle_by = Some(Arc::new(cost));
 
     /// How long the server may take to decide, instead of the
     /// [client's deadline](crate::ClientBuilder::deadline): see
@@ -213,10 +182,7 @@ impl Limit {
     /// deadline. While the server is slow, a request may therefore take as long as the deadlines of all its
     /// limits together; limits that are asked together have the shortest of theirs. Time spent waiting for
     /// permits ([`wait_up_to`](Self::wait_up_to)) is not included.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
+    pub fn deadline(deadline: Duration) => deadline = Some(deadline);
 
     /// Options of the limiters: leases, remembered denials, the label of their metrics, and what happens
     /// while the server is away ([`on_outage`](LimiterOptions::on_outage)).
@@ -224,26 +190,17 @@ impl Limit {
     /// Without a policy here, the [client's](crate::ClientBuilder::on_outage) applies; without either,
     /// requests are answered with 503. Without a [label](LimiterOptions::metrics_label), the limiters of all
     /// keys share the limit's name as their label.
-    pub fn options(mut self, options: LimiterOptions) -> Self {
-        self.options = options;
-        self
-    }
+    pub fn options(options: LimiterOptions) => options = options;
 
     /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. If
     /// there are more keys, a handle's own state ends with it: its lease, and what it decides by itself
     /// during an outage. Nothing else is lost.
-    pub fn max_handles(mut self, handles: usize) -> Self {
-        self.most_handles = handles;
-        self
-    }
+    pub fn max_handles(handles: usize) => most_handles = handles;
 
     /// Decides and [reports](super::Limits::on_decision) but lets every request pass, to try out a limit.
     /// Requests do not wait for permits, and nothing is added to answers. Errors and missing keys let
     /// requests pass too.
-    pub fn shadow(mut self) -> Self {
-        self.is_shadow = true;
-        self
-    }
+    pub fn shadow() => is_shadow = true;
 
     /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one
     /// of these rates changes it to the limit's and keeps the usage. All other rates, such as those that an
@@ -251,11 +208,11 @@ impl Limit {
     ///
     /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the
     /// usage.
-    pub fn roll_out_from(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
-        self.roll_out_from = rates.into_iter().map(Rate::without_keep_alive).collect();
-        self
-    }
+    pub fn roll_out_from(rates: impl IntoIterator<Item = Rate>) =>
+        roll_out_from = rates.into_iter().map(Rate::without_keep_alive).collect();
+}
 
+impl Limit {
     /// Whether a limiter with the rate `found` should get `rate`, because it has the rate of an earlier
     /// version or only lacks the keep-alive.
     pub(super) fn replaces(&self, found: Rate, rate: Rate) -> bool {

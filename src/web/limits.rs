@@ -117,22 +117,16 @@ impl Limits {
             on_decision: None,
         })
     }
+}
 
+setters! { Limits:
     /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
     /// by default. A request that costs nothing passes.
-    pub fn cost_by(
-        mut self,
-        cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
-    ) -> Self {
-        self.cost = Some(Arc::new(cost));
-        self
-    }
+    pub fn cost_by(cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static) =>
+        cost = Some(Arc::new(cost));
 
     /// The header fields that answers carry; by default those of the draft. `Retry-After` is always there.
-    pub fn with_headers(mut self, headers: RateHeaders) -> Self {
-        self.headers = headers;
-        self
-    }
+    pub fn with_headers(headers: RateHeaders) => headers = headers;
 
     /// Replaces the answer to requests that are not admitted. The function receives the default answer with
     /// all its header fields and returns what is sent. It can replace the body, the status, everything.
@@ -150,23 +144,16 @@ impl Limits {
     /// # }
     /// ```
     pub fn respond_with(
-        mut self,
-        respond: impl Fn(&Refusal, http::Response<Bytes>) -> http::Response<Bytes>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        self.respond = Some(Arc::new(respond));
-        self
-    }
+        respond: impl Fn(&Refusal, http::Response<Bytes>) -> http::Response<Bytes> + Send + Sync + 'static
+    ) => respond = Some(Arc::new(respond));
 
     /// Calls this function with each decision of each limit: for metrics and logs, and to see what a limit in
     /// [shadow mode](Limit::shadow) would do. The request waits for it, so it should not block.
-    pub fn on_decision(mut self, report: impl Fn(&Report<'_>) + Send + Sync + 'static) -> Self {
-        self.on_decision = Some(Arc::new(report));
-        self
-    }
+    pub fn on_decision(report: impl Fn(&Report<'_>) + Send + Sync + 'static) =>
+        on_decision = Some(Arc::new(report));
+}
 
+impl Limits {
     /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {

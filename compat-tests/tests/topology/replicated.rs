@@ -270,9 +270,8 @@ async fn a_replica_does_not_say_that_a_permit_is_lost() {
     let permit = uploads.acquire(1).await.unwrap();
     caught_up(&servers).await;
     servers[1].replicate(None).await;
-    let read_only = |value| {
-        redis::cmd("CONFIG").arg("SET").arg("replica-read-only").arg(value).take()
-    };
+    let read_only =
+        |value| redis::cmd("CONFIG").arg("SET").arg("replica-read-only").arg(value).take();
     // A replica that lags behind: of a master that does not answer, and without the permit.
     servers[0].replicate(Some(servers[0].port())).await;
     let () = servers[0].run(read_only("no")).await;
