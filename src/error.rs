@@ -69,8 +69,7 @@ pub enum ErrorKind {
     /// A field of the limiter's hash is not a number, or is out of range.
     ///
     /// `config` and `ensure_rate` also return this if the hash has only some of rate, interval and mode, and
-    /// `try_set_rate` if it has the mode but not the others: they can neither report the rate nor create the
-    /// limiter. Other operations that need the rate report such a hash as
+    /// `try_set_rate` if it has the mode but not the others. Other operations report such a hash as
     /// [`NotInitialized`](Self::NotInitialized).
     CorruptState,
     /// The keys of a limit that other services enforce (see [`Policy`](crate::Policy)) do not have the contents of its
@@ -94,36 +93,23 @@ pub enum ErrorKind {
 
 /// The error of every operation of this crate.
 ///
-/// A denial is not an error: it is a [`Denial`](crate::Denial), which says when a call can succeed. An error
-/// means that no decision could be made.
+/// An error means that no decision could be made. A denial is not an error: it is a [`Denial`](crate::Denial), which
+/// says when a call can succeed.
 ///
 /// Programs should use [`kind`](Error::kind), [`execution`](Error::execution) and
-/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the limiter, the
-/// server's address (never its credentials), the cause, and what to do.
+/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the limiter, the server's
+/// address (never its credentials), the cause, and what to do.
 ///
 /// ```
 /// use redisson_rate_limiter::{Client, ErrorKind, InProcessStore};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-/// let client = Client::builder().in_process(&InProcessStore::new())?;
-/// let error = client.limiter("api")?.try_acquire_now(1).await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::NotInitialized);
-/// assert!(!error.is_transient());
-/// assert_eq!(
-///     error.to_string(),
-///     "acquire of limiter \"api\": not initialized (rate, interval and type are missing): \
-///      call `try_set_rate`, or give the handle a rate with `with_rate`"
-/// );
-/// # Ok(())
-/// # }
-/// ```
+/// # #[tokio::main(flavor = "current_thread")] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let client = Client::builder().in_process(&InProcessStore::new())?; let error = client.limiter("api")?.try_acquire_now(1).await.unwrap_err(); assert_eq!((error.kind(), error.is_transient()), (ErrorKind::NotInitialized, false)); assert_eq!( error.to_string(), "acquire of limiter \"api\": not initialized (rate, interval and type are missing): \ call `try_set_rate`, or give the handle a rate with `with_rate`" ); # Ok(()) # } ```
 ///
 /// # The cause
 ///
-/// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
-/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it
-/// whose text is not yet included, so a report of the whole chain does not repeat itself.
+/// `{error}` alone says everything: the text contains the cause, once. As with [`std::io::Error`],
+/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it whose
+/// text is not yet included, so a report of the whole chain does not repeat itself.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
@@ -171,13 +157,13 @@ impl Error {
         self.0.execution
     }
 
-    /// Whether making the call again is useful and safe: useful because the server was away or slow
-    /// ([`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]); safe because the call was not carried out, or
-    /// carrying it out twice does no harm.
+    /// Whether making the call again is useful, because the server was away or slow ([`ErrorKind::Unavailable`],
+    /// [`ErrorKind::Timeout`]), and safe, because the call was not carried out, or carrying it out twice does no
+    /// harm.
     ///
     /// If the outcome is [unknown](Execution::Unknown), this is true for operations that only read, for
-    /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or
-    /// expire, so the limit holds. It is false for all others, such as `release` and `set_rate`.
+    /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or expire, so the
+    /// limit holds. It is false for all others, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
         let is_harmless =
             |operation: Operation| operation.is_idempotent() || operation == Operation::Acquire;

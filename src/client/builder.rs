@@ -32,9 +32,8 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the system's
-    /// clock and a deadline of three seconds: see [`ClientBuilder::connect`]. If a service may start before
-    /// its server, use [`ClientBuilder::connect_lazy`].
+    /// Connects to a server by its URL, or to another [`Topology`], with the settings of a new [`ClientBuilder`]: see
+    /// [`ClientBuilder::connect`]. If a service may start before its server, use [`ClientBuilder::connect_lazy`].
     pub async fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -74,26 +73,23 @@ setters! { ClientBuilder:
     /// Sets the clock that dates this client's grants; the system's by default.
     pub fn clock(clock: Clock) => clock = clock;
 
-    /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs
-    /// from the server's by more than `threshold`, in either direction and regardless of its uncertainty, at
-    /// most once a minute. By default there is no warning.
+    /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs from the
+    /// server's by more than `threshold`, in either direction and regardless of its uncertainty, at most once a
+    /// minute. `warn` runs on a task of the runtime that made the call, and should return soon. By default there is
+    /// no warning.
     ///
-    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the
-    /// largest difference between two clients. A hundredth of the shortest interval is a sensible threshold.
-    ///
-    /// `warn` runs on a task of the runtime that made the call, and should return soon.
+    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the largest
+    /// difference between two clients. A hundredth of the shortest interval is a sensible threshold.
     pub fn on_clock_skew(threshold: Duration, warn: impl Fn(ClockSkew) + Send + Sync + 'static) =>
         skew_warning = Some(SkewWarning { threshold, warn: Arc::new(warn) });
 
-    /// Sets how long an operation may take, on the way to the server and back; three seconds by default. It
-    /// must be more than zero, and more than 30 years count as 30 years. The time that an acquire waits for
-    /// permits does not count.
+    /// Sets how long an operation may take, on the way to the server and back, without the time that an acquire waits
+    /// for permits; three seconds by default. It must be more than zero, and more than 30 years count as 30 years.
     ///
-    /// One attempt of a repeatable operation takes at most a third of the deadline, so that after a lost
-    /// answer there is time to ask again. An operation that must not be carried out twice, such as `release`
-    /// or `set_rate`, is attempted again only if it was certainly not carried out; each attempt may use all
-    /// the remaining time. [`RateLimiter`](crate::RateLimiter#if-the-server-is-away) says how soon operations
-    /// fail if the server is away.
+    /// One attempt of a repeatable operation takes at most a third of the deadline, so that after a lost answer there
+    /// is time to ask again. An operation that must not be carried out twice, such as `release` or `set_rate`, is
+    /// attempted again only if it was certainly not carried out, and may use all the remaining time.
+    /// [`RateLimiter`](crate::RateLimiter#if-the-server-is-away) says how soon operations fail if the server is away.
     pub fn deadline(deadline: Duration) => deadline = Some(deadline);
 
     /// Sets how acquires are answered while the server is away, unless their limiter has its own policy
@@ -124,16 +120,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Says where servers are that announce addresses which cannot be reached: the nodes of a cluster, or the
-    /// servers that sentinels name, in managed clusters and behind network address translation. Pairs of
-    /// `host:port`, first the announced one. Both can be hosts without a port, which then stays as it is; a
-    /// pair with ports comes first. Redisson's `natMapper`.
+    /// Says where servers are that announce addresses which cannot be reached: the nodes of a cluster, or the servers
+    /// that sentinels name. Redisson's `natMapper`. Pairs of `host:port`, first the announced one. Both can be hosts
+    /// without a port, which then stays as it is; a pair with ports comes first.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not of that
-    /// form, and for a pair of which only one has a port. Other topologies refuse an address map when they
-    /// are connected to.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not of that form, and
+    /// for a pair of which only one has a port. Other topologies refuse an address map when they are connected to.
     pub fn address_map<'a>(
         mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -176,12 +170,8 @@ impl ClientBuilder {
         self.build_on(|access| Ok(Store::Redis(RedisStore::new(topology, access)?)))
     }
 
-    /// A client of an in-process store, which needs no server.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the id is not a UUID, the
-    /// deadline is zero, or a [`Fraction`](crate::Fraction) is out of range.
+    /// A client of an in-process store, which needs no server. Errors are those of
+    /// [`connect_lazy`](Self::connect_lazy).
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Store::InProcess(store.clone()))
     }

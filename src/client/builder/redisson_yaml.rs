@@ -41,34 +41,20 @@ pub struct IgnoredSetting {
 }
 
 impl ClientBuilder {
-    /// Reads the Java side's configuration file: the block of one server, of a cluster, of sentinels or of
-    /// replicated servers, in the layout of Redisson 3.x or 4.x (which has credentials and TLS at the root).
-    /// Settings that this builder already has are kept.
+    /// Reads the Java side's configuration file: the block of one server, of a cluster, of sentinels or of replicated
+    /// servers, in the layout of Redisson 3.x or 4.x (which has credentials and TLS at the root). Settings that this
+    /// builder already has are kept. With the feature `redisson-yaml`; docs/deployment.md has an example.
     ///
-    /// It takes over the addresses and the database; the user and the password; a `nameMapper` that has only
-    /// a `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a cluster
-    /// or of sentinels; and for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the files are in
-    /// PEM format. `${NAME}` and `${NAME:-default}` are replaced by environment variables.
-    /// [`RedissonYaml::ignored`] lists all other settings. With the feature `redisson-yaml`.
-    ///
-    /// ```no_run
-    /// use redisson_rate_limiter::Client;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let file = Client::builder().redisson_yaml("redisson.yaml")?;
-    /// for ignored in file.ignored() {
-    ///     eprintln!("redisson.yaml: {ignored}");
-    /// }
-    /// let client = file.connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// It takes over the addresses and the database; the user and the password; a `nameMapper` that has only a
+    /// `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a cluster or of
+    /// sentinels; and for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the files are in PEM format.
+    /// `${NAME}` and `${NAME:-default}` are replaced by environment variables. [`RedissonYaml::ignored`] lists all
+    /// other settings.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read, does not
-    /// have exactly one such block, or has a setting that must not be ignored:
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read, does not have
+    /// exactly one such block, or has a setting that must not be ignored:
     ///
     /// - an invalid address, or a variable without a value;
     /// - a certificate store that is not a file in PEM format, unless this builder has `tls` settings;
