@@ -22,9 +22,9 @@ use crate::observe::Event;
 use crate::rt::{Mutex, lock};
 use crate::web::LONGEST_WAIT;
 
-/// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and
-/// by that server's answers. An answer 429 or 503 with `Retry-After`, in seconds or as a date, holds back all
-/// further requests of this layer for that long.
+/// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and by that
+/// server's answers. An answer 429 or 503 with `Retry-After`, in seconds or as a date, holds back all further
+/// requests of this layer for that long.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -34,27 +34,20 @@ use crate::web::LONGEST_WAIT;
 /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
 /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 ///
-/// let client = Client::builder().in_process(&InProcessStore::new())?;
-/// let limiter = client.limiter("their-api")?.with_rate(Rate::per_second(10));
-/// # let http_client = service_fn(async |_: http::Request<()>| Ok::<_, std::io::Error>(http::Response::new(())));
-/// let mut service = ServiceBuilder::new()
-///     .layer(OutgoingLayer::new(limiter).wait_up_to(Duration::from_secs(30)))
-///     .service(http_client);
-/// let request = http::Request::get("http://127.0.0.1/").body(())?;
-/// let response = service.ready().await?.call(request).await?;
-/// # Ok(())
-/// # }
-/// ```
+/// let client = Client::builder().in_process(&InProcessStore::new())?; let limiter =
+/// client.limiter("their-api")?.with_rate(Rate::per_second(10)); # let http_client = service_fn(async |_:
+/// http::Request<()>| Ok::<_, std::io::Error>(http::Response::new(()))); let mut service = ServiceBuilder::new()
+/// .layer(OutgoingLayer::new(limiter).wait_up_to(Duration::from_secs(30))) .service(http_client); let request =
+/// http::Request::get("http://127.0.0.1/").body(())?; let response = service.ready().await?.call(request).await?; #
+/// Ok(()) # } ```
 ///
-/// - A request that was answered 429 is not sent again; that is the task of a layer outside this one.
-/// - Requests that have already been sent are not held back. After the pause, the limiter paces what follows.
-/// - Other processes do not learn of a `Retry-After`: each finds out by itself, unless
-///   [`pause_for_all_up_to`](Self::pause_for_all_up_to) is set.
-/// - Use a separate layer for each server, because a `Retry-After` from one holds back the requests of the
-///   whole layer. All clones of a layer, and the services it makes, are held back together.
+/// - A request that was answered 429 is not sent again; that is the task of a layer outside this one. Requests that
+///   have already been sent are not held back. After the pause, the limiter paces what follows.
+/// - Use a separate layer for each server: all clones of a layer, and the services it makes, are held back together.
+///   Other processes are not, unless [`pause_for_all_up_to`](Self::pause_for_all_up_to) is set.
 ///
-/// reqwest's client is such a service, but its responses have a type of their own: see
-/// [`reading`](Self::reading), and the example `reqwest_client`.
+/// reqwest's client is such a service, but its responses have a type of their own: see [`reading`](Self::reading),
+/// and the example `reqwest_client`.
 #[must_use = "a layer does nothing until a service has it"]
 pub struct OutgoingLayer<R> {
     gate: Gate,

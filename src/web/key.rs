@@ -24,25 +24,16 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// ```
 /// use redisson_rate_limiter::web::Key;
 ///
-/// // By API key, or by address for callers without one.
-/// let by_caller = Key::header("x-api-key").or(Key::peer());
-/// // By tenant and path, both from the request.
-/// let tenant = Key::from_fn(|request| Some(request.path().split('/').nth(1)?.to_owned()));
-/// let by_tenant_and_path = Key::all([tenant, Key::path()]);
-/// // By something that must be looked up.
-/// let by_customer = Key::from_async_fn(|request| {
-///     let token = request.header("x-token").map(str::to_owned);
-///     async move { customer_of(token).await }
-/// });
-/// # async fn customer_of(token: Option<String>) -> Result<Option<String>, std::io::Error> { Ok(token) }
-/// ```
+/// // By API key, or by address for callers without one. let by_caller = Key::header("x-api-key").or(Key::peer()); //
+/// By tenant and path, both from the request. let tenant = Key::from_fn(|request|
+/// Some(request.path().split('/').nth(1)?.to_owned())); let by_tenant_and_path = Key::all([tenant, Key::path()]); ```
 ///
 /// # As a name
 ///
-/// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes,
-/// `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits` are percent-encoded, so no caller
-/// can choose a name that means something else to the server. A key of more than 128 characters is replaced
-/// by its SHA-256. An empty key counts as no key.
+/// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes, `\`, `|`,
+/// `%`, all other bytes, and a colon before `value` or `permits` are percent-encoded, so no caller can choose a name
+/// that means something else to the server. A key of more than 128 characters is replaced by its SHA-256. An empty
+/// key counts as no key.
 #[derive(Clone)]
 pub struct Key {
     find: Arc<KeyFn>,
@@ -67,19 +58,18 @@ impl Key {
         Key { is_global: true, ..Key::of(|_, _| ready(Ok(Some(String::new()))).boxed()) }
     }
 
-    /// The address of the other end of the connection, cut to its 64-bit network if it is IPv6. Behind a
-    /// proxy, use [`client`](Self::client).
+    /// The address of the other end of the connection, cut to its 64-bit network if it is IPv6. Behind a proxy, use
+    /// [`client`](Self::client).
     ///
     /// A request whose address is unknown is answered with 500; otherwise a limit by address would not limit
-    /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say
-    /// where the address is with `RateLimitLayer::peer_from`.
+    /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say where
+    /// the address is with `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
         Key::address(|request| request.peer())
     }
 
-    /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6. If the
-    /// connection does not come from one of the proxies, this is the same as [`peer`](Self::peer). Like
-    /// `peer`, it needs the address of the connection.
+    /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6; if the connection does
+    /// not come from one of the proxies, that of [`peer`](Self::peer), which it needs in any case.
     pub fn client(proxies: TrustedProxies) -> Self {
         Key::address(move |request| proxies.client(request))
     }
@@ -94,9 +84,8 @@ impl Key {
 
     /// The first header of this name. Requests without it, or with an empty one, have no key.
     ///
-    /// Callers choose their headers. Unless something has validated the header (that the session or API key
-    /// exists), a caller can have as many limiters as it likes. If the header is a secret, use
-    /// [`hashed`](Self::hashed) too.
+    /// Callers choose their headers: unless something has validated it, a caller can have as many limiters as it
+    /// likes. If the header is a secret, use [`hashed`](Self::hashed) too.
     pub fn header(name: &str) -> Self {
         let mistake = super::check_header_name(name).err();
         let name = name.to_owned();
@@ -172,22 +161,18 @@ impl Key {
         }
     }
 
-    /// The SHA-256 of this key, so that a secret such as a token does not appear in a name that operators can
-    /// see.
+    /// The SHA-256 of this key, so that a secret such as a token does not appear in a name that operators can see.
     ///
-    /// **This hides only what nobody can guess**, such as a random token. Anyone who sees the names can
-    /// recover a phone number, an e-mail address or a short number by hashing all candidates: use
-    /// [`hashed_with`](Self::hashed_with) for those.
+    /// **This hides only what nobody can guess**, such as a random token. For phone numbers, e-mail addresses or
+    /// short numbers, which can be found by hashing all candidates, use [`hashed_with`](Self::hashed_with).
     #[must_use]
     pub fn hashed(self) -> Self {
         Key { has_hash: true, mistake: self.mistake.clone(), ..self.then(name::hashed) }
     }
 
-    /// The HMAC-SHA-256 of this key with a secret, so that guessable values such as phone numbers and e-mail
-    /// addresses do not appear in names that operators can see: without the secret nobody can try values out.
-    ///
-    /// All services that share the limiters need the same secret, of at least 16 random bytes; a shorter one
-    /// is refused when the limits are built. With a different secret, every caller has a different limiter.
+    /// The HMAC-SHA-256 of this key with a secret, without which nobody can try values out: for guessable values such
+    /// as phone numbers and e-mail addresses. All services that share the limiters need the same secret, of at least
+    /// 16 random bytes; a shorter one is refused when the limits are built.
     #[must_use]
     pub fn hashed_with(self, secret: impl AsRef<[u8]>) -> Self {
         let secret = secret.as_ref().to_owned();
@@ -210,10 +195,9 @@ impl Key {
         Key::from_async_fn(move |request| ready(Ok::<_, KeyError>(key(request))))
     }
 
-    /// The key that this function's future returns; `None` lets the request pass uncounted, and an error is
-    /// answered with 500. The function copies what the future needs from the request.
-    ///
-    /// All keys of a request are found before any permit is taken.
+    /// The key that this function's future returns, for example from a database; `None` lets the request pass
+    /// uncounted, and an error is answered with 500. The function copies what the future needs from the request. All
+    /// keys of a request are found before any permit is taken.
     pub fn from_async_fn<F, Fut, E>(key: F) -> Self
     where
         F: Fn(&RequestHead<'_>) -> Fut + Send + Sync + 'static,
