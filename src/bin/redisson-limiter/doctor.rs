@@ -36,9 +36,9 @@ pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit, Failu
     let Session { client, out, .. } = session;
     let (mut patients, mut unreadable, mut missing) = (Vec::new(), 0, None);
     if args.all {
-        let found = walk(session, None, &args.scan).await?;
-        unreadable = found.unreadable;
-        let looks = with_each(found.limiters, out, "examining", async |(name, traces)| {
+        let found;
+        (found, unreadable) = walk(session, None, &args.scan).await?;
+        let looks = with_each(found, out, "examining", async |(name, traces)| {
             let view = View::found(client, &name, &traces, ENTRIES).await;
             Patient::of(name, view, args).await
         });

@@ -1,7 +1,6 @@
 //! How the program ends: exit codes for scripts, and the reasons for failing.
 
 use std::io;
-use std::process::ExitCode;
 
 use redisson_rate_limiter::{Error, ErrorKind};
 
@@ -28,12 +27,6 @@ pub enum Exit {
     Access = 5,
     Damaged = 6,
     Other = 7,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
-    }
 }
 
 /// Why a command failed.
@@ -86,11 +79,9 @@ impl Failure {
             },
             Failure::Usage(_) => Exit::Usage,
             Failure::Missing(..) | Failure::KeysOfAnother { .. } => Exit::NoLimiter,
+            // The reader of the output has seen enough.
+            Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Failure::Io(..) => Exit::Other,
         }
-    }
-
-    pub fn is_closed_pipe(&self) -> bool {
-        matches!(self, Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }

@@ -19,14 +19,6 @@ use crate::text::in_ms;
 /// also bounds what other clients' calls wait for.
 const TOGETHER: usize = 32;
 
-/// The limiters that a walk finds by the names of keys.
-#[derive(Debug, Default)]
-pub struct FoundLimiters {
-    pub limiters: BTreeMap<String, LimiterTraces>,
-    /// The number of keys left out because their names are not UTF-8.
-    pub unreadable: u64,
-}
-
 /// The keys of a limiter, as far as their names tell.
 #[derive(Debug, Default)]
 pub struct LimiterTraces {
@@ -35,14 +27,15 @@ pub struct LimiterTraces {
     pub has_policy: bool,
 }
 
-/// Walks over all keys, and collects all limiters or just one.
+/// Walks over all keys, and collects all limiters or just one. Returns them by name, and the number of keys left out
+/// because their names are not UTF-8.
 pub async fn walk(
     session: &Session<'_>,
     only: Option<&str>,
     args: &ScanArgs,
-) -> Result<FoundLimiters, Failure> {
+) -> Result<(BTreeMap<String, LimiterTraces>, u64), Failure> {
     let out = session.out;
-    let mut found = FoundLimiters::default();
+    let mut found = BTreeMap::<String, LimiterTraces>::new();
     let mut scan = session.client.scan_limiters(args.scan_count);
     while let Some(keys) = scan.next().await? {
         for key in keys {
@@ -50,7 +43,7 @@ pub async fn walk(
             let is_wanted = only
                 .is_none_or(|name| name == key.limiter || name == format!("{{{}}}", key.limiter));
             if is_wanted {
-                let traces = found.limiters.entry(key.limiter).or_default();
+                let traces = found.entry(key.limiter).or_default();
                 traces.clients.extend(key.client_id);
                 traces.has_policy |= key.is_policy;
             }
@@ -59,7 +52,7 @@ pub async fn walk(
         out.progress(&format!(
             "scanning: {} keys, {} limiters, server {} of {servers}",
             scan.looked_at(),
-            found.limiters.len(),
+            found.len(),
             (done + 1).min(servers)
         ));
         if done < servers {
@@ -67,8 +60,7 @@ pub async fn walk(
         }
     }
     out.end_progress();
-    found.unreadable = scan.unreadable();
-    Ok(found)
+    Ok((found, scan.unreadable()))
 }
 
 /// Runs an action on each limiter, several at a time, and returns the results in order.
@@ -126,8 +118,8 @@ impl View {
         let mut note = None;
         if !is_shared(&limiter.inspect(0).await?) {
             match walk(session, Some(name), scan).await {
-                Ok(found) => {
-                    clients.extend(found.limiters.into_values().flat_map(|traces| traces.clients));
+                Ok((found, _)) => {
+                    clients.extend(found.into_values().flat_map(|traces| traces.clients));
                 }
                 Err(failure) if failure.exit() == Exit::Access => {
                     note = Some(

@@ -25,7 +25,7 @@ pub enum Tone {
 /// Standard output and standard error.
 pub struct Out {
     colors: bool,
-    is_terminal: bool,
+    pub is_terminal: bool,
     /// The time of the last progress line; `None` if none is shown.
     progress: Cell<Option<Instant>>,
     shows_progress: bool,
@@ -49,10 +49,6 @@ impl Out {
             progress: Cell::default(),
             shows_progress: io::stderr().is_terminal(),
         }
-    }
-
-    pub fn is_terminal(&self) -> bool {
-        self.is_terminal
     }
 
     /// Text in the colour of its meaning. The text must already be [`visible`].

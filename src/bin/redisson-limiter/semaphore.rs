@@ -13,9 +13,9 @@ use crate::findings::{Finding, FindingKind, of_another_type};
 use crate::found::with_each;
 use crate::inspect::{key, lifetime, line};
 use crate::json::{self, SCHEMA};
+use crate::list::percent;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration, excerpt, quoted, table};
-use crate::top::percent;
 
 /// The most permits that are looked at. Redisson's counting calls fail with fewer.
 const PERMITS: u64 = 10_000;
@@ -237,12 +237,10 @@ pub async fn examine(
 fn end_together<T, U>(one: &StoredKey<T>, other: &StoredKey<U>) -> bool {
     use StoredKey::Present;
     match (one, other) {
-        (Present { time_to_live: one, .. }, Present { time_to_live: other, .. }) => {
-            match (one, other) {
-                (Some(one), Some(other)) => one.abs_diff(*other) <= Duration::from_millis(10),
-                (one, other) => one == other,
-            }
+        (Present { time_to_live: Some(one), .. }, Present { time_to_live: Some(other), .. }) => {
+            one.abs_diff(*other) <= Duration::from_millis(10)
         }
+        (Present { time_to_live: one, .. }, Present { time_to_live: other, .. }) => one == other,
         _ => true,
     }
 }

@@ -158,7 +158,7 @@ impl Reader {
         let topology = match self.kind {
             "singleServerConfig" => nodes.next().unwrap_or("").try_into().map(Topology::Single),
             "clusterServersConfig" => Cluster::new(nodes).map(Topology::from),
-            "sentinelServersConfig" => self.read_sentinels()?.map(Topology::from),
+            "sentinelServersConfig" => Ok(self.read_sentinels()?.into()),
             "replicatedServersConfig" => Replicated::new(nodes).map(Topology::from),
             _ => {
                 return Err("masterSlaveServersConfig is not supported: its master is fixed. Use \
@@ -166,7 +166,7 @@ impl Reader {
                     .to_owned());
             }
         };
-        let topology = topology.map_err(|error| error.to_string())?;
+        let topology = topology.map_err(said)?;
         self.read_tls(&topology)?;
         if let Some(timeout) = self.number("timeout")? {
             self.builder.deadline.get_or_insert(Duration::from_millis(timeout));
@@ -258,26 +258,23 @@ impl Reader {
         }
         for (from, to) in map.entries {
             let to = text_of("natMapper", Some(to))?.unwrap_or_default();
-            let added = self.builder.access.address_map.add([(&*from, &*to)]);
-            added.map_err(|error| error.to_string())?;
+            self.builder.access.address_map.add([(&*from, &*to)]).map_err(said)?;
         }
         Ok(())
     }
 
-    fn read_sentinels(&mut self) -> Result<Result<Sentinels, Error>, Why> {
+    fn read_sentinels(&mut self) -> Result<Sentinels, Why> {
         let name = self.needed("masterName")?;
         let addresses = self.addresses("sentinelAddresses")?;
-        let (user, password) = (self.text("sentinelUsername")?, self.text("sentinelPassword")?);
         let sentinels = Sentinels::new(name, addresses.iter().map(String::as_str));
-        Ok(sentinels.map(|mut sentinels| {
-            if let Some(user) = user {
-                sentinels = sentinels.user(user);
-            }
-            match password {
-                Some(password) => sentinels.password(password),
-                None => sentinels,
-            }
-        }))
+        let mut sentinels = sentinels.map_err(said)?;
+        if let Some(user) = self.text("sentinelUsername")? {
+            sentinels = sentinels.user(user);
+        }
+        if let Some(password) = self.text("sentinelPassword")? {
+            sentinels = sentinels.password(password);
+        }
+        Ok(sentinels)
     }
 
     fn read_tls(&mut self, topology: &Topology) -> Result<(), Why> {
@@ -411,6 +408,10 @@ fn text_of(name: &str, node: Option<Node>) -> Result<Option<String>, Why> {
         },
         Some(_) => Err(format!("{name}: must be text")),
     }
+}
+
+fn said(error: Error) -> Why {
+    error.to_string()
 }
 
 fn invalid(detail: String) -> Error {
