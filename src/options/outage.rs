@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::refuse;
 use crate::rate::{Mode, Rate};
 
 /// How an acquire is answered while the server is away:
@@ -101,12 +102,8 @@ impl Fraction {
 
     /// Checks that it can be left to others.
     pub(crate) fn check_headroom(self) -> Result<(), String> {
-        match self.parts == 0 || self.parts >= self.of {
-            true => {
-                Err(format!("a headroom of {self}: must be more than nothing, and less than all"))
-            }
-            false => Ok(()),
-        }
+        let detail = format!("a headroom of {self}: must be more than nothing, and less than all");
+        refuse(self.parts == 0 || self.parts >= self.of, &detail)
     }
 
     /// This part of a number of permits, rounded up.

@@ -113,7 +113,7 @@ impl Key {
             alternatives: keys.first().map_or(1, |key| key.alternatives),
             mistake: keys.iter().find_map(|key| key.mistake.clone()),
             ..Key::of(move |request, prefix| {
-                let parts: Vec<_> = keys.iter().map(|key| key.find_with(request, prefix)).collect();
+                let parts: Vec<_> = keys.iter().map(|key| key.find(request, prefix)).collect();
                 async move {
                     let mut found = Vec::with_capacity(parts.len());
                     for part in parts {
@@ -140,11 +140,11 @@ impl Key {
             alternatives: self.alternatives + other.alternatives,
             mistake: self.mistake.clone().or_else(|| other.mistake.clone()),
             ..Key::of(move |request, prefix| {
-                let mut first = self.find_with(request, prefix);
+                let mut first = self.find(request, prefix);
                 let found = first.as_mut().now_or_never();
                 // Started now, if it may be needed: the request is gone by the time that the first key is known.
                 let other =
-                    (!matches!(found, Some(Ok(Some(_))))).then(|| other.find_with(request, prefix));
+                    (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request, prefix));
                 let mark = mark.clone();
                 async move {
                     let found = match found {
@@ -245,16 +245,12 @@ impl Key {
     fn then(self, change: impl Fn(&str) -> String + Clone + Send + Sync + 'static) -> Self {
         Key::of(move |request, prefix| {
             let change = change.clone();
-            self.find_with(request, prefix).map_ok(move |key| key.map(|key| change(&key))).boxed()
+            self.find(request, prefix).map_ok(move |key| key.map(|key| change(&key))).boxed()
         })
     }
 
-    pub(super) fn find(&self, request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
-        self.find_with(request, None)
-    }
-
-    /// As a part of a key with this prefix.
-    fn find_with(
+    /// The key of a request; the prefix is that of the key that this one is a part of.
+    pub(super) fn find(
         &self,
         request: &RequestHead<'_>,
         ipv6_prefix: Option<u8>,
@@ -303,7 +299,7 @@ mod tests {
                 request.headers_mut().insert(name, value);
             }
         }
-        key.find(&RequestHead::of(&request, None)).now_or_never().unwrap().unwrap()
+        key.find(&RequestHead::of(&request, None), None).now_or_never().unwrap().unwrap()
     }
 
     fn header(index: usize, is_async: bool) -> Key {
@@ -332,7 +328,11 @@ mod tests {
         let peer = "2001:db8:1:2::7".parse().ok();
         let found = |key: Key| {
             let request = http::Request::new(());
-            key.find(&RequestHead::of(&request, peer)).now_or_never().unwrap().unwrap().unwrap()
+            key.find(&RequestHead::of(&request, peer), None)
+                .now_or_never()
+                .unwrap()
+                .unwrap()
+                .unwrap()
         };
         assert_eq!(found(Key::peer()), "2001:db8:1:2::/64");
         let by_caller = || header(0, false).or(Key::peer());

@@ -337,18 +337,15 @@ impl Reader {
         self.text(name)?.map(number).transpose()
     }
 
-    /// A list, or a single element.
-    fn list(&mut self, name: &str) -> Result<Vec<String>, Why> {
+    /// The addresses of a list, or a single one.
+    fn addresses(&mut self, name: &str) -> Result<Vec<String>, Why> {
         let list = match self.take(name) {
             Some(Node::List(list)) => list,
             Some(one) => vec![one],
             None => return Err(format!("{} has no {name}", self.kind)),
         };
-        list.into_iter().filter_map(|node| text_of(name, Some(node)).transpose()).collect()
-    }
-
-    fn addresses(&mut self, name: &str) -> Result<Vec<String>, Why> {
-        Ok(self.list(name)?.iter().map(|url| address(url)).collect())
+        let urls = list.into_iter().filter_map(|node| text_of(name, Some(node)).transpose());
+        urls.map(|url| Ok(address(&url?))).collect()
     }
 
     fn ignore(&mut self, name: &str, reason: &'static str) {
