@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
-use super::key::KeyResult;
+use super::key::KeyFuture;
 use super::limit::is_another;
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
@@ -27,7 +27,7 @@ pub(super) struct LimitRequest<'a> {
 }
 
 /// A limit by its number, what a request costs there, and its key.
-type KeySearch = (usize, u64, BoxFuture<'static, KeyResult>);
+type KeySearch = (usize, u64, KeyFuture);
 
 impl Limits {
     /// Decides on a request. What needs the request is done at once; the future does the rest, and ends with the

@@ -49,8 +49,8 @@ pub struct Key {
 }
 
 /// The key of a request; the number is that of bits of IPv6 addresses that count.
-type KeyFn = dyn Fn(&RequestHead<'_>, Option<u8>) -> BoxFuture<'static, KeyResult> + Send + Sync;
-pub(crate) type KeyResult = Result<Option<String>, KeyError>;
+type KeyFn = dyn Fn(&RequestHead<'_>, Option<u8>) -> KeyFuture + Send + Sync;
+pub(crate) type KeyFuture = BoxFuture<'static, Result<Option<String>, KeyError>>;
 
 impl Key {
     /// No key: all requests share one limiter, named after the limit.
@@ -215,10 +215,7 @@ impl Key {
     }
 
     fn of(
-        find: impl Fn(&RequestHead<'_>, Option<u8>) -> BoxFuture<'static, KeyResult>
-        + Send
-        + Sync
-        + 'static,
+        find: impl Fn(&RequestHead<'_>, Option<u8>) -> KeyFuture + Send + Sync + 'static,
     ) -> Self {
         Key {
             find: Arc::new(find),
@@ -250,11 +247,7 @@ impl Key {
     }
 
     /// The key of a request; the prefix is that of the key that this one is a part of.
-    pub(super) fn find(
-        &self,
-        request: &RequestHead<'_>,
-        ipv6_prefix: Option<u8>,
-    ) -> BoxFuture<'static, KeyResult> {
+    pub(super) fn find(&self, request: &RequestHead<'_>, ipv6_prefix: Option<u8>) -> KeyFuture {
         (self.find)(request, self.ipv6_prefix.or(ipv6_prefix))
     }
 }

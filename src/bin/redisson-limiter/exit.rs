@@ -29,6 +29,9 @@ pub enum Exit {
     Other = 7,
 }
 
+/// The answer of a command, or of a part of one.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {

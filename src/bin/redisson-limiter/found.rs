@@ -11,7 +11,7 @@ use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter};
 
 use crate::Session;
 use crate::args::ScanArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::out::Out;
 use crate::text::in_ms;
 
@@ -33,7 +33,7 @@ pub async fn walk(
     session: &Session<'_>,
     only: Option<&str>,
     args: &ScanArgs,
-) -> Result<(BTreeMap<String, LimiterTraces>, u64), Failure> {
+) -> Result<(BTreeMap<String, LimiterTraces>, u64)> {
     let out = session.out;
     let mut found = BTreeMap::<String, LimiterTraces>::new();
     let mut scan = session.client.scan_limiters(args.scan_count);
@@ -69,10 +69,10 @@ pub async fn with_each<I: IntoIterator, T, F>(
     out: &Out,
     doing: &str,
     with_one: impl FnMut(I::Item) -> F,
-) -> Result<Vec<T>, Failure>
+) -> Result<Vec<T>>
 where
     I::IntoIter: ExactSizeIterator,
-    F: Future<Output = Result<T, Failure>>,
+    F: Future<Output = Result<T>>,
 {
     let limiters = limiters.into_iter();
     let total = limiters.len();
@@ -111,7 +111,7 @@ impl View {
         name: &str,
         entries: u64,
         scan: &ScanArgs,
-    ) -> Result<View, Failure> {
+    ) -> Result<View> {
         let client = &session.client;
         let limiter = client.limiter(name)?;
         let mut clients = BTreeSet::from([client.id().to_owned()]);
@@ -146,7 +146,7 @@ impl View {
         name: &str,
         traces: &LimiterTraces,
         entries: u64,
-    ) -> Result<Option<View>, Failure> {
+    ) -> Result<Option<View>> {
         let mut view = View::of(client, client.limiter(name)?, &traces.clients, entries).await?;
         if !view.hash().exists() {
             // Limiters called `api` and `{api}` have the same values and logs, and the walk reports `api`.
@@ -173,7 +173,7 @@ impl View {
         limiter: RateLimiter,
         clients: &BTreeSet<String>,
         entries: u64,
-    ) -> Result<View, Failure> {
+    ) -> Result<View> {
         let own = limiter.budget_of(client.id());
         let inspection = own.inspect(entries).await?;
         let mut budgets = Vec::new();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Session;
 use crate::args::{ListArgs, TopArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Result};
 use crate::found::{LimiterTraces, View, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
@@ -30,7 +30,7 @@ struct ListRow {
     has_policies_only: bool,
 }
 
-pub async fn list(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure> {
+pub async fn list(session: &Session<'_>, args: &ListArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let (found, _) = walk(session, None, &args.scan).await?;
     let rows =
@@ -46,7 +46,7 @@ async fn row_of(
     client: &Client,
     name: String,
     mut traces: LimiterTraces,
-) -> Result<Option<ListRow>, Failure> {
+) -> Result<Option<ListRow>> {
     // Their number suffices.
     let clients = std::mem::take(&mut traces.clients).len();
     let (name, rate, policies, is_missing) = match View::found(client, &name, &traces, 0).await {
@@ -110,7 +110,7 @@ struct TopRow {
     granted_per_second: Option<f64>,
 }
 
-pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
+pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let (found, _) = walk(session, None, &args.scan).await?;
     let total = found.len();

@@ -26,7 +26,7 @@ use clap::Parser;
 use redisson_rate_limiter::Client;
 
 use args::{Arguments, Command, Common};
-use exit::{Exit, Failure};
+use exit::{Exit, Failure, Result};
 use out::Out;
 
 /// The client and the terminal of a command.
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-async fn run(arguments: &Arguments, out: &Out) -> Result<Exit, Failure> {
+async fn run(arguments: &Arguments, out: &Out) -> Result<Exit> {
     let common = &arguments.common;
     match &arguments.command {
         Command::Completions { shell } => return shell::completions(*shell, out),

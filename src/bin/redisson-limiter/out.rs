@@ -8,7 +8,7 @@ use clap::ColorChoice;
 use crossterm::style::Stylize;
 use serde_json::Value;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, Result};
 use crate::json;
 use crate::text::visible;
 
@@ -67,7 +67,7 @@ impl Out {
     }
 
     /// Writes to standard output.
-    pub fn print(&self, text: &str) -> Result<(), Failure> {
+    pub fn print(&self, text: &str) -> Result<()> {
         self.end_progress();
         self.write(text.as_bytes())
     }
@@ -78,12 +78,12 @@ impl Out {
         as_json: bool,
         document: impl FnOnce() -> Value,
         text: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         self.print(&if as_json { json::text(&document()) } else { text() })
     }
 
     /// Writes bytes to standard output that are not text for people.
-    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
         written.map_err(|error| Failure::Io("standard output".to_owned(), error))
@@ -114,7 +114,7 @@ impl Out {
 
     /// Asks a question that must be answered with yes; `assumed` answers it. Without a terminal nobody can be
     /// asked.
-    pub fn confirm(&self, question: &str, assumed: bool) -> Result<bool, Failure> {
+    pub fn confirm(&self, question: &str, assumed: bool) -> Result<bool> {
         if assumed {
             return Ok(true);
         }

@@ -4,11 +4,11 @@ use redisson_rate_limiter::{Decision, ErrorKind, Mode, RateLimiter, Usage};
 
 use crate::Session;
 use crate::args::{AcquireArgs, ResetArgs, SetArgs, UpdateArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::out::Tone;
 use crate::text::{duration_rounded_up, quoted};
 
-pub async fn acquire(session: &Session<'_>, args: &AcquireArgs) -> Result<Exit, Failure> {
+pub async fn acquire(session: &Session<'_>, args: &AcquireArgs) -> Result<Exit> {
     let Session { client, common, out } = session;
     let mut limiter = client.limiter(&args.name)?;
     if let Some(rate) = args.rate {
@@ -38,7 +38,7 @@ pub async fn acquire(session: &Session<'_>, args: &AcquireArgs) -> Result<Exit, 
     Ok(exit)
 }
 
-pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit, Failure> {
+pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit> {
     let UpdateArgs { name, rate, .. } = &args.update;
     if !args.if_absent {
         return change(session, &args.update, true).await;
@@ -51,7 +51,7 @@ pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit, Failure>
     Ok(exit)
 }
 
-pub async fn update(session: &Session<'_>, args: &UpdateArgs) -> Result<Exit, Failure> {
+pub async fn update(session: &Session<'_>, args: &UpdateArgs) -> Result<Exit> {
     change(session, args, false).await
 }
 
@@ -60,7 +60,7 @@ async fn change(
     Session { client, common, out }: &Session<'_>,
     args: &UpdateArgs,
     may_create: bool,
-) -> Result<Exit, Failure> {
+) -> Result<Exit> {
     let UpdateArgs { name, rate, reset_usage } = args;
     let limiter = client.limiter(name)?;
     let name = quoted(name);
@@ -104,7 +104,7 @@ async fn change(
     Ok(Exit::Done)
 }
 
-pub async fn reset(session: &Session<'_>, args: &ResetArgs) -> Result<Exit, Failure> {
+pub async fn reset(session: &Session<'_>, args: &ResetArgs) -> Result<Exit> {
     let Session { client, common, out } = session;
     let limiter = client.limiter(&args.name)?;
     if args.delete {
@@ -146,7 +146,7 @@ async fn delete(
     Session { common, out, .. }: &Session<'_>,
     limiter: &RateLimiter,
     args: &ResetArgs,
-) -> Result<Exit, Failure> {
+) -> Result<Exit> {
     let name = quoted(&args.name);
     if common.client_id.is_some() {
         return Err(Failure::Usage(format!(

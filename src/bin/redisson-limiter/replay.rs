@@ -8,7 +8,7 @@ use redisson_rate_limiter::{Client, Clock, Decision, ErrorKind, InProcessStore, 
 use serde_json::{Value, json};
 
 use crate::args::ReplayArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration};
@@ -27,7 +27,7 @@ struct Replayed<'a> {
     refused: Vec<&'a ReplayRequest>,
 }
 
-pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit, Failure> {
+pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit> {
     let name = args.file.display().to_string();
     let mut bytes = Vec::new();
     let read = match name.as_str() {
@@ -102,7 +102,7 @@ fn exported(text: &str, noted: impl FnOnce(&str)) -> Result<Vec<ReplayRequest>, 
 }
 
 /// Decides with one limiter; under a rate per client, with one for each budget.
-async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed<'_>, Failure> {
+async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed<'_>> {
     let (clock, clock_handle) = Clock::manual(0);
     let store = InProcessStore::with_clock(clock.clone());
     let client = Client::builder().clock(clock).in_process(&store)?;

@@ -4,10 +4,10 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Arguments;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::out::Out;
 
-pub fn completions(shell: Shell, out: &Out) -> Result<Exit, Failure> {
+pub fn completions(shell: Shell, out: &Out) -> Result<Exit> {
     let mut script = Vec::new();
     let mut command = Arguments::command();
     let name = command.get_name().to_owned();
@@ -24,7 +24,7 @@ pub fn completions(shell: Shell, out: &Out) -> Result<Exit, Failure> {
 }
 
 /// The manual page of the program, or of one of its commands.
-pub fn man(of: Option<&str>, out: &Out) -> Result<Exit, Failure> {
+pub fn man(of: Option<&str>, out: &Out) -> Result<Exit> {
     let mut command = Arguments::command();
     command.build();
     if let Some(name) = of {

@@ -13,7 +13,7 @@ use redisson_rate_limiter::{Mode, Rate, RateLimiter};
 
 use crate::Session;
 use crate::args::{Common, WatchArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::found::expires_in;
 use crate::out::{Out, Tone};
 use crate::text::{bar, duration, quoted, sparkline};
@@ -79,7 +79,7 @@ impl Sample {
     }
 }
 
-pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
     let Session { client, common, out } = session;
     if args.every < Duration::from_millis(50) {
         return Err(Failure::Usage("--every must be at least 50ms".to_owned()));
@@ -101,7 +101,7 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
             for row in &mut rows {
                 row.look(args, common).await?;
             }
-            Ok::<_, Failure>(())
+            Ok::<_>(())
         };
         tokio::select! {
             looked = look => looked?,
@@ -124,7 +124,7 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
 }
 
 impl WatchRow {
-    async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<(), Failure> {
+    async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<()> {
         let inspection = self.limiter.inspect(args.entries).await?;
         self.last = match (&inspection.rate, Sample::of(&inspection, args.every)) {
             // The budget of a client that exists only here would be meaningless.
@@ -201,7 +201,7 @@ fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
 struct Screen;
 
 impl Screen {
-    fn open() -> Result<Self, Failure> {
+    fn open() -> Result<Self> {
         execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(terminal)?;
         Ok(Screen)
     }
