@@ -15,8 +15,6 @@ use crate::limiters::Limiters;
 use crate::observe::Event;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
-#[cfg(feature = "_web")]
-use crate::rate::Rate;
 use crate::store::Store;
 
 /// A client of one server or of one in-process store: the counterpart of Java's `RedissonClient`.
@@ -114,19 +112,6 @@ impl Client {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;
         Ok(limiter)
-    }
-
-    /// Checks these options, and that limiters with them and this rate can grant anything while the server is
-    /// away; the error says why not.
-    #[cfg(feature = "_web")]
-    pub(crate) fn check_options(
-        &self,
-        options: &LimiterOptions,
-        rate: Option<Rate>,
-    ) -> Result<(), String> {
-        options.check()?;
-        let policy = options.on_outage.unwrap_or(self.0.core.outage_policy());
-        rate.map_or(Ok(()), |rate| policy.check_with(rate))
     }
 
     /// What was decided while the server was away, for all limiters of this client, and whether, as far as

@@ -26,9 +26,6 @@ pub(super) struct LimitRequest<'a> {
     pub(super) permits: u64,
 }
 
-/// A limit by its number, what a request costs there, and its key.
-type KeySearch = (usize, u64, KeyFuture);
-
 impl Limits {
     /// Decides on a request. What needs the request is done at once; the future does the rest, and ends with the
     /// answer if the request is refused.
@@ -60,7 +57,8 @@ impl Limits {
         .boxed()
     }
 
-    async fn admit(&self, asked: Vec<KeySearch>) -> Result<Admitted, Refusal> {
+    /// `asked`: limits by their numbers, what the request costs there, and its keys.
+    async fn admit(&self, asked: Vec<(usize, u64, KeyFuture)>) -> Result<Admitted, Refusal> {
         // Finds all keys before any permit is taken, because finding one may fail and take time.
         let mut steps = Vec::with_capacity(asked.len());
         for (at, permits, key) in asked {

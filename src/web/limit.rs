@@ -228,11 +228,6 @@ impl Limit {
         if self.is_shadow { Duration::ZERO } else { self.wait }
     }
 
-    /// The rate of keys without their own.
-    pub(super) fn known_rate(&self) -> Option<Rate> {
-        self.policy.as_ref().map(Policy::rate).or(self.rate)
-    }
-
     /// The rate of a key, with a keep-alive if each key has its own limiter.
     pub(super) fn rate_of(&self, key: &str) -> Option<Rate> {
         if self.policy.is_some() || self.concurrency.is_some() {
