@@ -200,37 +200,8 @@ impl Error {
             .of(operation, None)
     }
 
-    /// Adds what was found or given, and what is allowed.
-    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.inner().detail = Some(detail.into().into());
-        self
-    }
-
-    pub(crate) fn with_source(mut self, cause: impl StdError + Send + Sync + 'static) -> Self {
-        self.inner().cause = Some(Arc::new(cause));
-        self
-    }
-
-    pub(crate) fn with_execution(mut self, execution: Execution) -> Self {
-        self.inner().execution = execution;
-        self
-    }
-
-    /// Marks a condition that passes in a moment: the server was reached and expects to carry out the call
-    /// soon, so even callers who do not wait for permits wait for it.
-    pub(crate) fn passing(mut self) -> Self {
-        self.inner().is_passing = true;
-        self
-    }
-
     pub(crate) fn is_passing(&self) -> bool {
         self.0.is_passing
-    }
-
-    /// Marks a missing permission: the server knows the user, who may not do this, on these keys or at all.
-    pub(crate) fn forbidden(mut self) -> Self {
-        self.inner().is_forbidden = true;
-        self
     }
 
     /// Whether the error says that the server is away, rather than something about the call: see
@@ -251,23 +222,11 @@ impl Error {
         self
     }
 
-    /// Names the limiter, before the operation is known: a call on several limiters failed because of this one.
-    pub(crate) fn in_limiter(mut self, name: &str) -> Self {
-        self.inner().limiter = Some(name.into());
-        self
-    }
-
     /// Names the operation and the limiter. Called once, by the code that knows them.
     pub(crate) fn of(mut self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
         let inner = self.inner();
         inner.operation = Some(operation);
         inner.limiter = inner.limiter.take().or(limiter);
-        self
-    }
-
-    /// Says that it is about a semaphore.
-    pub(crate) fn of_semaphore(mut self) -> Self {
-        self.inner().is_semaphore = true;
         self
     }
 
@@ -300,6 +259,30 @@ impl Error {
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
     }
+}
+
+setters! { Error:
+    /// Adds what was found or given, and what is allowed.
+    pub(crate) fn with_detail(detail: impl Into<String>) =>
+        inner().detail = Some(detail.into().into());
+
+    pub(crate) fn with_source(cause: impl StdError + Send + Sync + 'static) =>
+        inner().cause = Some(Arc::new(cause));
+
+    pub(crate) fn with_execution(execution: Execution) => inner().execution = execution;
+
+    /// Marks a condition that passes in a moment: the server was reached and expects to carry out the call
+    /// soon, so even callers who do not wait for permits wait for it.
+    pub(crate) fn passing() => inner().is_passing = true;
+
+    /// Marks a missing permission: the server knows the user, who may not do this, on these keys or at all.
+    pub(crate) fn forbidden() => inner().is_forbidden = true;
+
+    /// Names the limiter, before the operation is known: a call on several limiters failed because of this one.
+    pub(crate) fn in_limiter(name: &str) => inner().limiter = Some(name.into());
+
+    /// Says that it is about a semaphore.
+    pub(crate) fn of_semaphore() => inner().is_semaphore = true;
 }
 
 /// For conversions that cannot fail.

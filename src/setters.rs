@@ -1,17 +1,18 @@
 //! The setters of builders.
 
-/// Defines setters, each of which takes the builder, sets one field, and returns the builder:
+/// Defines setters, each of which takes the value by itself, sets one field, and returns the value:
 /// `pub fn name(argument: Type) => field = value;`
 macro_rules! setters {
     ($builder:ident $(<$parameter:ident>)?: $(
         $(#[$meta:meta])*
-        pub fn $name:ident($($argument:ident: $type:ty),*) => $($field:ident).+ = $value:expr;
+        $vis:vis fn $name:ident($($argument:ident: $type:ty),*) =>
+            $($field:ident $(($($call:tt)*))?).+ = $value:expr;
     )*) => {
         impl $(<$parameter>)? $builder $(<$parameter>)? {
             $(
                 $(#[$meta])*
-                pub fn $name(mut self, $($argument: $type),*) -> Self {
-                    self.$($field).+ = $value;
+                $vis fn $name(mut self, $($argument: $type),*) -> Self {
+                    self.$($field $(($($call)*))?).+ = $value;
                     self
                 }
             )*
