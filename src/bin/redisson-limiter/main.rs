@@ -16,7 +16,6 @@ mod out;
 mod rates;
 mod replay;
 mod semaphore;
-mod shell;
 mod text;
 mod watch;
 
@@ -59,8 +58,8 @@ fn main() -> ExitCode {
 async fn run(arguments: &Arguments, out: &Out) -> Result<Exit> {
     let common = &arguments.common;
     match &arguments.command {
-        Command::Completions { shell } => return shell::completions(*shell, out),
-        Command::Man { command } => return shell::man(command.as_deref(), out),
+        Command::Completions { shell } => return args::completions(*shell, out),
+        Command::Man { command } => return args::man(command.as_deref(), out),
         Command::Replay(args) => return replay::run(args, out).await,
         _ => {}
     }
