@@ -101,7 +101,7 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
             for row in &mut rows {
                 row.look(args, common).await?;
             }
-            Ok::<_>(())
+            Ok::<_, Failure>(())
         };
         tokio::select! {
             looked = look => looked?,
