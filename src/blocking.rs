@@ -9,15 +9,20 @@
 //! use std::time::Duration;
 //! use redisson_rate_limiter::{Decision, InProcessStore, Rate};
 //!
-//! fn main() -> Result<(), redisson_rate_limiter::Error> { // Or:
-//! blocking::Client::connect("redis://127.0.0.1:6379")? let client =
-//! redisson_rate_limiter::Client::builder().in_process(&InProcessStore::new())?; let client =
-//! redisson_rate_limiter::blocking::Client::from(client); let limiter =
-//! client.limiter("api")?.with_rate(Rate::per_second(100));
+//! fn main() -> Result<(), redisson_rate_limiter::Error> {
+//!     // Or: blocking::Client::connect("redis://127.0.0.1:6379")?
+//!     let client = redisson_rate_limiter::Client::builder().in_process(&InProcessStore::new())?;
+//!     let client = redisson_rate_limiter::blocking::Client::from(client);
+//!     let limiter = client.limiter("api")?.with_rate(Rate::per_second(100));
 //!
-//! match limiter.try_acquire(5, Duration::from_millis(250))? { Decision::Granted(mut grant) =>
-//! assert_eq!(grant.blocking_refund_all()?, 5), Decision::Denied(denial) => println!("try again in {:?}",
-//! denial.retry_after()), } client.close(); Ok(()) } ```
+//!     match limiter.try_acquire(5, Duration::from_millis(250))? {
+//!         Decision::Granted(mut grant) => assert_eq!(grant.blocking_refund_all()?, 5),
+//!         Decision::Denied(denial) => println!("try again in {:?}", denial.retry_after()),
+//!     }
+//!     client.close();
+//!     Ok(())
+//! }
+//! ```
 //!
 //! # Threads and runtimes
 //!

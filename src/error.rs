@@ -103,7 +103,19 @@ pub enum ErrorKind {
 /// ```
 /// use redisson_rate_limiter::{Client, ErrorKind, InProcessStore};
 ///
-/// # #[tokio::main(flavor = "current_thread")] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let client = Client::builder().in_process(&InProcessStore::new())?; let error = client.limiter("api")?.try_acquire_now(1).await.unwrap_err(); assert_eq!((error.kind(), error.is_transient()), (ErrorKind::NotInitialized, false)); assert_eq!( error.to_string(), "acquire of limiter \"api\": not initialized (rate, interval and type are missing): \ call `try_set_rate`, or give the handle a rate with `with_rate`" ); # Ok(()) # } ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// let client = Client::builder().in_process(&InProcessStore::new())?;
+/// let error = client.limiter("api")?.try_acquire_now(1).await.unwrap_err();
+/// assert_eq!((error.kind(), error.is_transient()), (ErrorKind::NotInitialized, false));
+/// assert_eq!(
+///     error.to_string(),
+///     "acquire of limiter \"api\": not initialized (rate, interval and type are missing): \
+///      call `try_set_rate`, or give the handle a rate with `with_rate`"
+/// );
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # The cause
 ///

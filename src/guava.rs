@@ -8,7 +8,16 @@
 //! use std::time::Duration;
 //! use redisson_rate_limiter::guava::SmoothRateLimiter;
 //!
-//! # #[tokio::main(flavor = "current_thread", start_paused = true)] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let limiter = SmoothRateLimiter::bursty(2.0)?; // Java: RateLimiter.create(2.0) // Any number of permits is granted as soon as the earlier ones are paid for: the next caller waits. assert_eq!(limiter.acquire(10).await?, Duration::ZERO); assert_eq!(limiter.acquire(1).await?, Duration::from_secs(5)); assert!(!limiter.try_acquire(1, Duration::ZERO).await?); # Ok(()) # } ```
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+//! let limiter = SmoothRateLimiter::bursty(2.0)?; // Java: RateLimiter.create(2.0)
+//! // Any number of permits is granted as soon as the earlier ones are paid for: the next caller waits.
+//! assert_eq!(limiter.acquire(10).await?, Duration::ZERO);
+//! assert_eq!(limiter.acquire(1).await?, Duration::from_secs(5));
+//! assert!(!limiter.try_acquire(1, Duration::ZERO).await?);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # What may surprise
 //!

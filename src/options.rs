@@ -21,11 +21,20 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 /// use std::time::Duration;
 /// use redisson_rate_limiter::{Client, DecidedBy, InProcessStore, LimiterOptions, Rate};
 ///
-/// # #[tokio::main(flavor = "current_thread")] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let client = Client::builder().in_process(&InProcessStore::new())?; let options = LimiterOptions::new().denial_memory(Duration::from_millis(500)); let limiter = client.limiter_with("api", options)?.with_rate(Rate::per_minute(1));
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// let client = Client::builder().in_process(&InProcessStore::new())?;
+/// let options = LimiterOptions::new().denial_memory(Duration::from_millis(500));
+/// let limiter = client.limiter_with("api", options)?.with_rate(Rate::per_minute(1));
 ///
-/// assert!(limiter.try_acquire_now(1).await?.is_granted()); for decided_by in [DecidedBy::Store, DecidedBy::Memory] {
-/// let denial = limiter.try_acquire_now(1).await?.into_denial().expect("the permit is taken");
-/// assert_eq!(denial.decided_by(), decided_by); } # Ok(()) # } ```
+/// assert!(limiter.try_acquire_now(1).await?.is_granted());
+/// for decided_by in [DecidedBy::Store, DecidedBy::Memory] {
+///     let denial = limiter.try_acquire_now(1).await?.into_denial().expect("the permit is taken");
+///     assert_eq!(denial.decided_by(), decided_by);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until a limiter is made with them"]
 pub struct LimiterOptions {

@@ -28,15 +28,26 @@ pub trait StreamRateLimitExt: Stream {
     /// use redisson_rate_limiter::stream::StreamRateLimitExt;
     /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
     ///
-    /// # #[tokio::main(flavor = "current_thread")] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let client = Client::builder().in_process(&InProcessStore::new())?; let limiter = client.limiter("mails")?.with_rate(Rate::per_second(100));
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("mails")?.with_rate(Rate::per_second(100));
     ///
-    /// let mails = stream::iter(["to Ada", "to Grace"]); let mut mails =
-    /// mails.rate_limited(limiter.clone()).cost(|mail: &&str| mail.len() as u64); while let Some(mail) =
-    /// mails.next().await { match mail { Ok(mail) => println!("sending {mail}"), Err(rejected) => println!("later: {}
-    /// ({rejected})", rejected.item()), } }
+    /// let mails = stream::iter(["to Ada", "to Grace"]);
+    /// let mut mails = mails.rate_limited(limiter.clone()).cost(|mail: &&str| mail.len() as u64);
+    /// while let Some(mail) = mails.next().await {
+    ///     match mail {
+    ///         Ok(mail) => println!("sending {mail}"),
+    ///         Err(rejected) => println!("later: {} ({rejected})", rejected.item()),
+    ///     }
+    /// }
     ///
-    /// // Ten at a time. let sent = stream::iter(0..50).map(|mail| limiter.run(1, async move { mail })); let sent:
-    /// Vec<_> = sent.buffered(10).collect().await; assert!(sent.into_iter().all(|mail| mail.is_ok())); # Ok(()) # }
+    /// // Ten at a time.
+    /// let sent = stream::iter(0..50).map(|mail| limiter.run(1, async move { mail }));
+    /// let sent: Vec<_> = sent.buffered(10).collect().await;
+    /// assert!(sent.into_iter().all(|mail| mail.is_ok()));
+    /// # Ok(())
+    /// # }
     /// ```
     fn rate_limited(self, limiter: RateLimiter) -> RateLimited<Self>
     where

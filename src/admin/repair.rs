@@ -21,10 +21,18 @@ impl RateLimiter {
     /// ```
     /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
     ///
-    /// # #[tokio::main(flavor = "current_thread")] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let client = Client::builder().in_process(&InProcessStore::new())?; let limiter = client.limiter("api")?.with_rate(Rate::per_minute(10)); limiter.acquire(3).await?;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("api")?.with_rate(Rate::per_minute(10));
+    /// limiter.acquire(3).await?;
     ///
-    /// let seen = limiter.inspect(1_000).await?; assert_eq!((seen.overall.number(), seen.drift()), (Some(7),
-    /// Some(0))); assert_eq!(seen.overall.entries()[0].permits, Some(3)); # Ok(()) # } ```
+    /// let seen = limiter.inspect(1_000).await?;
+    /// assert_eq!((seen.overall.number(), seen.drift()), (Some(7), Some(0)));
+    /// assert_eq!(seen.overall.entries()[0].permits, Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

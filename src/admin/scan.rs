@@ -24,7 +24,17 @@ impl Client {
     /// ```
     /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
     ///
-    /// # #[tokio::main(flavor = "current_thread")] # async fn main() -> Result<(), redisson_rate_limiter::Error> { let client = Client::builder().in_process(&InProcessStore::new())?; client.limiter("api")?.with_rate(Rate::per_second(10)).acquire(1).await?; let mut scan = client.scan_limiters(500); while let Some(found) = scan.next().await? { assert!(found.iter().all(|key| key.limiter == "api")); } # Ok(()) # } ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// client.limiter("api")?.with_rate(Rate::per_second(10)).acquire(1).await?;
+    /// let mut scan = client.scan_limiters(500);
+    /// while let Some(found) = scan.next().await? {
+    ///     assert!(found.iter().all(|key| key.limiter == "api"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan_limiters(&self, count: u32) -> LimiterScan {
         LimiterScan {
             limiters: self.0.clone(),

@@ -34,12 +34,17 @@ use crate::web::LONGEST_WAIT;
 /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
 /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 ///
-/// let client = Client::builder().in_process(&InProcessStore::new())?; let limiter =
-/// client.limiter("their-api")?.with_rate(Rate::per_second(10)); # let http_client = service_fn(async |_:
-/// http::Request<()>| Ok::<_, std::io::Error>(http::Response::new(()))); let mut service = ServiceBuilder::new()
-/// .layer(OutgoingLayer::new(limiter).wait_up_to(Duration::from_secs(30))) .service(http_client); let request =
-/// http::Request::get("http://127.0.0.1/").body(())?; let response = service.ready().await?.call(request).await?; #
-/// Ok(()) # } ```
+/// let client = Client::builder().in_process(&InProcessStore::new())?;
+/// let limiter = client.limiter("their-api")?.with_rate(Rate::per_second(10));
+/// # let http_client = service_fn(async |_: http::Request<()>| Ok::<_, std::io::Error>(http::Response::new(())));
+/// let mut service = ServiceBuilder::new()
+///     .layer(OutgoingLayer::new(limiter).wait_up_to(Duration::from_secs(30)))
+///     .service(http_client);
+/// let request = http::Request::get("http://127.0.0.1/").body(())?;
+/// let response = service.ready().await?.call(request).await?;
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// - A request that was answered 429 is not sent again; that is the task of a layer outside this one. Requests that
 ///   have already been sent are not held back. After the pause, the limiter paces what follows.

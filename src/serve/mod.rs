@@ -6,11 +6,17 @@
 //! use redisson_rate_limiter::serve::{Key, Limit, Limits, RateLimitLayer, serve_at};
 //! use redisson_rate_limiter::{Client, Rate};
 //!
-//! #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> { let client =
-//! Client::builder().connect_lazy("redis://127.0.0.1:6379")?; let address = Limit::new("address", Key::peer(),
-//! Rate::per_minute(300)); let layer = RateLimitLayer::new(Limits::new(&client, [address])?); let app =
-//! Router::new().route("/", get(async || "Hello.\n")).layer(layer); // Serves until SIGTERM or Ctrl-C.
-//! serve_at("127.0.0.1:3000", app, &client).await?; Ok(()) } ```
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = Client::builder().connect_lazy("redis://127.0.0.1:6379")?;
+//!     let address = Limit::new("address", Key::peer(), Rate::per_minute(300));
+//!     let layer = RateLimitLayer::new(Limits::new(&client, [address])?);
+//!     let app = Router::new().route("/", get(async || "Hello.\n")).layer(layer);
+//!     // Serves until SIGTERM or Ctrl-C.
+//!     serve_at("127.0.0.1:3000", app, &client).await?;
+//!     Ok(())
+//! }
+//! ```
 
 #[cfg(all(test, not(shuttle)))]
 mod tests;

@@ -22,10 +22,14 @@ use crate::semaphore::{Semaphore, SemaphoreOptions};
 /// use redisson_rate_limiter::Rate;
 /// use redisson_rate_limiter::web::{Key, Limit};
 ///
-/// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100)) // Some customers have more.
-/// .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000))) // An upload counts as ten
-/// requests. .cost_by(|request| if request.method() == "POST" { 10 } else { 1 }) // Requests may wait for their turn.
-/// .wait_up_to(Duration::from_millis(200)) .skip_if(|request| request.path() == "/health" || request.is_preflight());
+/// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100))
+///     // Some customers have more.
+///     .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000)))
+///     // An upload counts as ten requests.
+///     .cost_by(|request| if request.method() == "POST" { 10 } else { 1 })
+///     // Requests may wait for their turn.
+///     .wait_up_to(Duration::from_millis(200))
+///     .skip_if(|request| request.path() == "/health" || request.is_preflight());
 /// ```
 ///
 /// # The limiters
