@@ -259,7 +259,7 @@ impl Inspection {
     /// [`RateLimiter::preview_repair`](crate::RateLimiter::preview_repair) tells what the rules make of it.
     pub fn drift(&self) -> Option<i64> {
         let (rate, budget) = self.in_force()?;
-        if !budget.is_complete() {
+        if !budget.is_complete() || budget.is_unreadable() {
             return None;
         }
         let logged = i64::try_from(permits_of(budget.entries().iter())).ok()?;
@@ -267,9 +267,13 @@ impl Inspection {
     }
 
     /// The permits that an acquire finds now, from 0 to the rate, as far as value and log tell; `None` if
-    /// [`in_force`](Self::in_force) is `None`, or if entries that would be needed were not read.
+    /// [`in_force`](Self::in_force) is `None`, if entries that would be needed were not read, or if an acquire fails
+    /// because value or log is unreadable.
     pub fn available(&self) -> Option<u64> {
         let (rate, budget) = self.in_force()?;
+        if budget.is_unreadable() {
+            return None;
+        }
         let (live, expired) = self.permits_in_log(rate, budget);
         let left = match budget.number() {
             Some(value) => u64::try_from(value.saturating_add_unsigned(expired)).unwrap_or(0),
@@ -312,6 +316,11 @@ impl Budget {
         self.log.content().map_or(&[], |log| &log.entries)
     }
 
+    /// Whether a key is of another type, or the value is no number: calls fail.
+    fn is_unreadable(&self) -> bool {
+        self.value.exists() && self.number().is_none() || self.log == StoredKey::WrongType
+    }
+
     /// Whether all entries of the log were read.
     pub fn is_complete(&self) -> bool {
         self.log.content().is_none_or(|log| log.entries.len() as u64 == log.len)
@@ -342,5 +351,34 @@ impl Writer {
                 Writer::Client { tag: u32::from_be_bytes(tag.0), weight }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_to_be_available_where_calls_fail() {
+        let present =
+            |content: &str| StoredKey::Present { content: content.to_owned(), time_to_live: None };
+        let available = |value, log| {
+            let budget = Budget { value, log };
+            let inspection = Inspection {
+                now_ms: 0,
+                clock_skew: None,
+                hash: StoredKey::Missing,
+                rate: Ok(Some(Rate::per_second(5))),
+                overall: budget.clone(),
+                per_client: budget,
+            };
+            assert!(inspection.drift().is_none());
+            inspection.available()
+        };
+        assert_eq!(available(StoredKey::Missing, StoredKey::Missing), Some(5));
+        assert_eq!(available(StoredKey::WrongType, StoredKey::Missing), None);
+        assert_eq!(available(StoredKey::Missing, StoredKey::WrongType), None);
+        assert_eq!(available(present("2"), StoredKey::WrongType), None);
+        assert_eq!(available(present("many"), StoredKey::Missing), None);
     }
 }

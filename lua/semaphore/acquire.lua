@@ -15,8 +15,8 @@ if not is_plain then
   out = call('ZCARD', KEYS[2])
 end
 if out > 0 then
-  out = call('ZCOUNT', KEYS[2], 0, '+inf')
-  expired = min(call('ZCOUNT', KEYS[2], 0, now), max(wanted, REAPED))
+  out = call('ZCOUNT', KEYS[2], '0', '+inf')
+  expired = min(call('ZCOUNT', KEYS[2], '0', now), max(wanted, REAPED))
 end
 new = new or create > 0 and create - 1 - out or nil
 if new and new + expired > MOST then
@@ -68,7 +68,7 @@ if is_plain and not is_replay then
   record = KEYS[4] and (granted > 0 or abandon > 0 or is_repeat == 1) and granted
 elseif granted > 0 and not is_plain then
   -- An id that is out already has its permit, and its lease begins anew.
-  local score = lease == 0 and '922337203685477' or min(now + lease - 1, 99999999999999)
+  local score = lease == 0 and '922337203685477' or string.format('%d', min(now + lease - 1, 99999999999999))
   for from = 0, granted - 1, 1000 do
     local members = {score, id .. struct.pack('>I4', from)}
     for i = from + 1, min(from + 1000, granted) - 1 do

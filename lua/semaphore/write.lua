@@ -6,7 +6,7 @@ if new ~= v then
   if new > MOST or new < -MOST then
     return {-16}
   end
-  call('INCRBY', KEYS[1], new - (v or 0))
+  call('INCRBY', KEYS[1], string.format('%d', new - (v or 0)))
 end
 if keep_alive then
   call('PEXPIRE', KEYS[1], keep_alive)

@@ -46,6 +46,7 @@ use crate::web::LONGEST_WAIT;
 /// # }
 /// ```
 ///
+/// - Requests are sent within a tokio runtime, whose timer they wait with.
 /// - A request that was answered 429 is not sent again; that is the task of a layer outside this one. Requests that
 ///   have already been sent are not held back. After the pause, the limiter paces what follows.
 /// - Use a separate layer for each server: all clones of a layer, and the services it makes, are held back together.

@@ -23,7 +23,7 @@ async fn calls_and_changes_are_logged_and_no_secret_is() {
         .with_writer(move || writer.clone())
         .init();
     let server = Server::start().await;
-    let client = Client::builder().deadline(ms(200)).on_outage(OnOutage::Allow);
+    let client = Client::builder().deadline(ms(2_000)).on_outage(OnOutage::Allow);
     let client = client.connect_lazy(server.url()).unwrap();
     let limiter = client.limiter("traced").unwrap().with_rate(Rate::per_hour(1_000_000));
     let acquires = (0..ACQUIRES).map(|_| limiter.try_acquire_now(2));
