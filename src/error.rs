@@ -69,8 +69,8 @@ pub enum ErrorKind {
     /// A field of the limiter's hash is not a number, or is out of range.
     ///
     /// `config` and `ensure_rate` also return this if the hash has only some of rate, interval and mode, and
-    /// `try_set_rate` if it has the mode but not the others. Other operations report such a hash as
-    /// [`NotInitialized`](Self::NotInitialized).
+    /// `try_set_rate` if it has the mode but not the others. Other operations that need the rate
+    /// report such a hash as [`NotInitialized`](Self::NotInitialized).
     CorruptState,
     /// The keys of a limit that other services enforce (see [`Policy`](crate::Policy)) do not have the contents of its
     /// format. Nothing was written.

@@ -120,7 +120,7 @@ setters! { LimiterOptions:
 
     /// Remembers denials until their retry-after elapses: until then, calls that do not wait and request at least as
     /// many permits are denied without asking the server ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the
-    /// remaining wait. So no limit is exceeded.
+    /// remaining wait. It never grants anything, so no limit is exceeded.
     ///
     /// A denial is remembered for at most `longest`, which must be more than zero: for that long this client may not
     /// notice that another process has given permits back or raised the rate. What this client does itself (a refund,
