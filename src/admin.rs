@@ -39,9 +39,7 @@ impl Client {
     /// a key of its own, and an error for each key that cannot be read: [`ErrorKind::WrongType`] or
     /// [`ErrorKind::CorruptState`]. Limits that other services enforce are not among them. Changes nothing.
     ///
-    /// # Errors
-    ///
-    /// See [`limiter`](Self::limiter); those [of the server](crate::RateLimiter#errors-of-the-server).
+    /// Errors are those of [`limiter`](Self::limiter), and those [of the server](RateLimiter#errors-of-the-server).
     pub async fn policies_of(&self, name: &str) -> Result<Vec<Result<StoredPolicy, Error>>, Error> {
         let mut found = Vec::new();
         for policy in Policy::one_of_each() {
@@ -67,9 +65,8 @@ impl Client {
     /// Reads what is stored of the semaphore of this name, with at most this many of the permits that are out. Changes
     /// nothing. A damaged or missing semaphore is not an error.
     ///
-    /// # Errors
-    ///
-    /// See [`concurrency`](Self::concurrency); those [of the server](crate::RateLimiter#errors-of-the-server).
+    /// Errors are those of [`concurrency`](Self::concurrency), and those [of the
+    /// server](RateLimiter#errors-of-the-server).
     pub async fn inspect_semaphore(
         &self,
         name: &str,

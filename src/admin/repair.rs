@@ -34,9 +34,7 @@ impl RateLimiter {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an error:
+    /// Errors are those [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an error:
     /// see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.own_budget().inspect(most_entries).await
@@ -54,9 +52,7 @@ impl RateLimiter {
     /// whoever uses the limiter meanwhile. A limiter that is used heals by itself; call this for one that is not. In
     /// the mode [`Mode::PerClient`](crate::Mode::PerClient) it repairs the budget of this client.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire). No repair is possible while there is a live entry of an older
+    /// Errors are those of [`try_acquire`](Self::try_acquire). No repair is possible while there is a live entry of an older
     /// Redisson: it must expire.
     pub async fn repair(&self) -> Result<Repair, Error> {
         self.own_budget().repair().await
@@ -82,9 +78,7 @@ impl RateLimiter {
     /// While the limiter with the same value and log (`{api}` for `api`) exists, nothing is removed. The user needs
     /// access to the hash of either.
     ///
-    /// # Errors
-    ///
-    /// The errors of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
+    /// Errors are those of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
         self.own_budget().remove_unused(age).await
     }

@@ -159,9 +159,7 @@ impl ClientBuilder {
     /// Like [`connect`](Self::connect), but connects at the first call, so that a service can start before
     /// its server does.
     ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): see [`connect`](Self::connect).
+    /// Errors are [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as of [`connect`](Self::connect).
     pub fn connect_lazy<T>(self, servers: T) -> Result<Client, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,

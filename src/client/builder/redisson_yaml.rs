@@ -86,11 +86,7 @@ impl RedissonYaml {
         &self.ignored
     }
 
-    /// Connects: see [`ClientBuilder::connect`].
-    ///
-    /// # Cancel safety
-    ///
-    /// The future may be dropped at any time.
+    /// Connects: see [`ClientBuilder::connect`]. The future may be dropped at any time.
     pub async fn connect(self) -> Result<Client, Error> {
         self.builder.connect(self.topology).await
     }
