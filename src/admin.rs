@@ -3,17 +3,106 @@
 //! The program `redisson-limiter` is built on this module and the rest of the public API. No service needs it
 //! on its request path.
 
-mod policies;
 mod repair;
 mod scan;
-mod semaphores;
-mod usage;
+
+use crate::client::Client;
+use crate::engine::ResetOutcome;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::limiter::RateLimiter;
+use crate::policy::Policy;
+use crate::rate::{Mode, Rate};
+use crate::store::{DropUsageCall, KeysCall, PolicyPeek, PolicyPeekCall, SemaphoreInspectCall};
 
 pub use crate::inspection::{
     Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
     StoredSemaphore, Writer,
 };
 pub use crate::store::Repair;
-pub use policies::StoredPolicy;
 pub use repair::ClientBudget;
 pub use scan::{FoundKey, LimiterScan};
+
+/// A limiter with a policy, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredPolicy {
+    /// The parameters in force.
+    pub policy: Policy,
+    /// The limit or the capacity: the most permits at once.
+    pub limit: u64,
+    /// The permits that are available now; for a queue, all or none.
+    pub available: u64,
+}
+
+impl Client {
+    /// The limiters of this name that follow a [`Policy`] and have state: one of each kind at most, as each kind has
+    /// a key of its own, and an error for each key that cannot be read: [`ErrorKind::WrongType`] or
+    /// [`ErrorKind::CorruptState`]. Limits that other services enforce are not among them. Changes nothing.
+    ///
+    /// Errors are those of [`limiter`](Self::limiter), and those [of the server](RateLimiter#errors-of-the-server).
+    pub async fn policies_of(&self, name: &str) -> Result<Vec<Result<StoredPolicy, Error>>, Error> {
+        let mut found = Vec::new();
+        for policy in Policy::one_of_each() {
+            let limiter = self.stored_limiter_of(name, policy.clone())?;
+            let clock = &limiter.engine().core.clock;
+            let at = (!clock.is_servers()).then(|| clock.local_us());
+            let call = PolicyPeekCall { policy, is_stored: true, at, permits: 0 };
+            match limiter.call(Operation::Inspect, call).await {
+                Ok(PolicyPeek { parameters, available, .. }) => {
+                    let limit = parameters.limit();
+                    found.push(Ok(StoredPolicy { policy: parameters, limit, available }));
+                }
+                Err(error) if error.kind() == ErrorKind::NotInitialized => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::WrongType | ErrorKind::CorruptState => found.push(Err(error)),
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads what is stored of the semaphore of this name, with at most this many of the permits that are out. Changes
+    /// nothing. A damaged or missing semaphore is not an error.
+    ///
+    /// Errors are those of [`concurrency`](Self::concurrency), and those [of the
+    /// server](RateLimiter#errors-of-the-server).
+    pub async fn inspect_semaphore(
+        &self,
+        name: &str,
+        most_permits: u64,
+    ) -> Result<StoredSemaphore, Error> {
+        let semaphore = self.concurrency(name)?.into_limiter();
+        let call = SemaphoreInspectCall { most_permits };
+        let reply = semaphore.call(Operation::Inspect, call).await?;
+        let core = &semaphore.engine().core;
+        let stores = reply.store_us.map(|us| us.div_euclid(1000));
+        let now_ms = core.told_ms().or(stores).unwrap_or_else(|| core.epoch_ms());
+        Ok(StoredSemaphore { now_ms, value: reply.value, out: reply.out })
+    }
+}
+
+impl RateLimiter {
+    /// The other limiter with the same values and logs, if it exists, by its full name, prefix included. For
+    /// `api` it is `{api}`.
+    pub async fn sibling(&self) -> Result<Option<String>, Error> {
+        let sibling = self.engine().keys.sibling();
+        let Some(sibling) = sibling.filter(|keys| self.engine().core.store.check(keys).is_ok())
+        else {
+            return Ok(None);
+        };
+        let name = sibling.hash.to_string();
+        let exists = self.call_on(sibling, Operation::Exists, KeysCall::Exists).await?;
+        Ok(exists.then_some(name))
+    }
+
+    /// Forgets the usage if the limiter is in this mode, and leaves its rate as it is. Returns the rate in
+    /// force; `None` if there is no limiter.
+    pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
+        let reset = self.engine().begin_reset();
+        let rate = self.call(Operation::SetRate, DropUsageCall(mode)).await?;
+        let is_reset = rate.filter(|rate| rate.mode() == mode);
+        reset.end(is_reset.map_or(ResetOutcome::Unchanged, ResetOutcome::HasRate));
+        Ok(rate)
+    }
+}

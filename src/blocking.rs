@@ -1,9 +1,9 @@
-//! All calls without async, for threads that have no runtime, or none that they can await in. With the
-//! feature `blocking`.
+//! All calls without async, for threads that have no runtime, or none that they can await in. With the feature
+//! `blocking`.
 //!
-//! A [`Client`], its [`RateLimiter`]s, [`LimitGroup`]s and [`Semaphore`]s have the calls of [`crate::Client`],
-//! [`crate::RateLimiter`], [`crate::LimitGroup`] and [`crate::Semaphore`], with the same names and the same answers.
-//! Each call blocks its thread until it is answered, and has the errors of its asynchronous form.
+//! A [`Client`], its [`RateLimiter`]s, [`LimitGroup`]s and [`Semaphore`]s have the calls of their asynchronous forms
+//! ([`crate::Client`] and so on), with the same names, answers and errors. Each call blocks its thread until it is
+//! answered.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,27 +26,23 @@
 //!
 //! # Threads and runtimes
 //!
-//! Calls may be made on any thread, by any number of threads at once, and also inside a runtime: in
-//! `spawn_blocking`, or in synchronous code that a task calls, even on the only thread of a current-thread
-//! runtime. A thread of the client carries them out. It starts at the first such call, and ends when the
-//! client is closed or dropped; it never depends on the runtime that the call blocks. A blocked worker runs
-//! no other task in the meantime, so tasks should await the [asynchronous calls](crate::RateLimiter) instead.
+//! Calls may be made on any thread, by any number of threads at once, and also inside a runtime: in `spawn_blocking`,
+//! or in synchronous code that a task calls, even on the only thread of a current-thread runtime. A thread of the
+//! client carries them out. It starts at the first such call, and ends when the client is closed or dropped; it never
+//! depends on the runtime that the call blocks. A blocked worker runs no other task in the meantime, so tasks should
+//! await the [asynchronous calls](crate::RateLimiter) instead.
 //!
-//! All blocking calls of a client share one queue: those of many threads go to the server together, and
-//! waiting ones are served in the order of their arrival. A blocking call crosses threads twice, unless a
-//! lease or a remembered denial has the answer.
+//! All blocking calls of a client share one queue: those of many threads go to the server together, and waiting ones
+//! are served in the order of their arrival. A call crosses threads twice, unless a lease or a remembered denial has
+//! the answer. Timeouts and deadlines use real time, even inside a runtime whose time is paused.
 //!
-//! Timeouts and deadlines use real time, even inside a runtime whose time is paused.
-//!
-//! # Processes that fork
-//!
-//! A forked child does not have the client's thread. If that thread had been started before the fork, calls
-//! in the child fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed): create the client after the fork.
+//! A forked child does not have the client's thread. If that thread had been started before the fork, calls in the
+//! child fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed): create the client after the fork.
 //!
 //! # Cancellation
 //!
-//! A blocking call cannot be dropped: to limit a wait, give it a timeout. [`Client::close`], called on
-//! another thread, ends all waiting calls.
+//! A blocking call cannot be dropped: to limit a wait, give it a timeout. [`Client::close`], called on another
+//! thread, ends all waiting calls.
 
 use std::fmt;
 use std::sync::Arc;

@@ -15,40 +15,29 @@ use crate::limiters::Limiters;
 use crate::observe::Event;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
-#[cfg(feature = "_web")]
-use crate::rate::Rate;
 use crate::store::Store;
 
 /// A client of one server or of one in-process store: the counterpart of Java's `RedissonClient`.
 ///
-/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client, identified by its id, has its own
-/// budget. A client is cheap to clone; clones are the same client.
-///
-/// ```no_run
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-/// let client = redisson_rate_limiter::Client::connect("redis://127.0.0.1:6379").await?;
-/// let limiter = client.limiter("api")?;
-/// # Ok(())
-/// # }
-/// ```
+/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client, identified by its id, has its own budget. A
+/// client is cheap to clone; clones are the same client.
 ///
 /// # Runtimes
 ///
-/// A client may be a static shared by many tokio runtimes, multi-threaded and current-thread alike. For each
-/// runtime it has separate queues and timers and, with a server, a separate connection, so a runtime that is
-/// parked or ends does not affect the others. Merging and order are within a runtime.
+/// A client may be a static shared by many tokio runtimes, multi-threaded and current-thread alike. For each runtime
+/// it has separate queues and timers and, with a server, a separate connection, so a runtime that is parked or ends
+/// does not affect the others. Merging and order are within a runtime.
 ///
-/// Callers outside any tokio runtime, such as those of another executor, are served by a thread of the
-/// client. It starts when it is first needed, and ends when the client is closed or dropped.
+/// Callers outside any tokio runtime, such as those of another executor, are served by a thread of the client. It
+/// starts when it is first needed, and ends when the client is closed or dropped.
 ///
-/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without the time driver
-/// the first call panics in its caller, with tokio's message. Without the I/O driver calls fail with
+/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without the time driver the
+/// first call panics in its caller, with tokio's message. Without the I/O driver calls fail with
 /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), and the error says why.
 ///
-/// To test with tokio's paused time, use an [in-process store](crate::InProcessStore). Paused time jumps
-/// ahead while all tasks wait, so a connection to a real server would hit its timeouts at once. Timers run on
-/// the paused time of the runtime that makes the call; do not share such a client with other runtimes.
+/// To test with tokio's paused time, use an [in-process store](crate::InProcessStore): paused time jumps ahead while
+/// all tasks wait, so a connection to a real server would hit its timeouts at once. Timers run on the paused time of
+/// the runtime that makes the call; do not share such a client with other runtimes.
 #[derive(Clone)]
 pub struct Client(pub(crate) Arc<Limiters>);
 
@@ -75,25 +64,11 @@ impl Client {
     }
 
     /// The limiter of this name that follows a [`Policy`] instead of Redisson's rules. Nothing is sent.
+    /// docs/policies.md has examples.
     ///
-    /// It has a key of its own, from the name and the policy's kind, so limiters of one name with different kinds
-    /// of policy do not know each other. Clients whose policies differ only in their parameters share the limiter;
-    /// the parameters come with each call, and what was used under others stays used.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::{Client, InProcessStore, Policy};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// // 10 a second, and up to 50 at once.
-    /// let api = client.limiter_of("api", Policy::bucket(50, 10, Duration::from_secs(1))?)?;
-    /// assert!(api.try_acquire_now(50).await?.is_granted());
-    /// assert!(!api.try_acquire_now(1).await?.is_granted());
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// It has a key of its own, from the name and the policy's kind, so limiters of one name with different kinds of
+    /// policy do not know each other. Clients whose policies differ only in their parameters share the limiter; the
+    /// parameters come with each call, and what was used under others stays used.
     ///
     /// Errors are those of [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
@@ -101,10 +76,8 @@ impl Client {
         self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
     }
 
-    /// [`limiter_of`](Self::limiter_of), with options, as in [`limiter_with`](Self::limiter_with). They belong to the
-    /// name and the policy with these parameters.
-    ///
-    /// Errors are those of [`limiter_with`](Self::limiter_with).
+    /// [`limiter_of`](Self::limiter_of), with options that belong to the name and the policy with these parameters.
+    /// See [`limiter_with`](Self::limiter_with), also for the errors.
     pub fn limiter_of_with(
         &self,
         name: &str,
@@ -117,13 +90,9 @@ impl Client {
     }
 
     /// Like [`limiter_of`](Self::limiter_of), with the parameters that [`set_policy`](RateLimiter::set_policy) has
-    /// stored on the server. Those of `policy` decide nothing, but are what this client takes for the limit where
-    /// it is not told: in [`Grant::rate`](crate::Grant::rate), for a part of it during an outage, for leases.
-    /// Without stored parameters, calls fail with [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized).
-    ///
-    /// # Errors
-    ///
-    /// See [`limiter`](Self::limiter).
+    /// stored on the server. Those of `policy` decide nothing, but are what this client takes for the limit where it
+    /// is not told: in [`Grant::rate`](crate::Grant::rate), for a part of it during an outage, for leases. Without
+    /// stored parameters, calls fail with [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized).
     pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: true };
         self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
@@ -145,19 +114,6 @@ impl Client {
         Ok(limiter)
     }
 
-    /// Checks these options, and that limiters with them and this rate can grant anything while the server is
-    /// away; the error says why not.
-    #[cfg(feature = "_web")]
-    pub(crate) fn check_options(
-        &self,
-        options: &LimiterOptions,
-        rate: Option<Rate>,
-    ) -> Result<(), String> {
-        options.check()?;
-        let policy = options.on_outage.unwrap_or(self.0.core.outage_policy());
-        rate.map_or(Ok(()), |rate| policy.check_with(rate))
-    }
-
     /// What was decided while the server was away, for all limiters of this client, and whether, as far as
     /// they know, it is away now: see [`OnOutage`](crate::OnOutage). Limiters without a policy are not
     /// included.
@@ -167,9 +123,9 @@ impl Client {
 
     /// Makes one round trip to the server, for health checks. An in-process store answers at once.
     ///
-    /// It fails at once if the server is certainly away: the connection was lost and a new one cannot be
-    /// made. A server that does not answer is asked again until the client's deadline. Errors are those
-    /// [of the server](RateLimiter#errors-of-the-server). The future may be dropped at any time.
+    /// It fails at once if the connection was lost and a new one cannot be made. A server that does not answer is
+    /// asked again until the client's deadline. Errors are those [of the server](RateLimiter#errors-of-the-server).
+    /// The future may be dropped at any time.
     pub async fn ping(&self) -> Result<(), Error> {
         self.0.call(Operation::Ping, Store::ping).await
     }
@@ -193,17 +149,16 @@ impl Client {
     }
 
     /// Closes this client. Pending calls and later ones fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed);
-    /// calls in flight finish their current attempt. It waits for permits that are being given back, including
-    /// those of unused leases. All of this takes no longer than the client's deadline.
+    /// calls in flight finish their current attempt. It waits, no longer than the client's deadline, for permits that
+    /// are being given back, including those of unused leases.
     ///
-    /// If a client is dropped without being closed, permits that are being given back may be unavailable for
-    /// a while: they expire an interval after they were granted, and those of a lease an interval after the
-    /// end of its hold. A grant can still be refunded after its client was closed.
+    /// Permits that a client dropped without this was giving back expire an interval after they were granted, and
+    /// those of a lease an interval after the end of its hold. A grant can still be refunded after its client was
+    /// closed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped after its first poll, the client is closed, but nothing waits for work in
-    /// progress.
+    /// If the future is dropped after its first poll, the client is closed, but nothing waits for work in progress.
     pub async fn close(&self) {
         self.0.close().await;
     }

@@ -69,9 +69,8 @@ pub enum ErrorKind {
     /// A field of the limiter's hash is not a number, or is out of range.
     ///
     /// `config` and `ensure_rate` also return this if the hash has only some of rate, interval and mode, and
-    /// `try_set_rate` if it has the mode but not the others: they can neither report the rate nor create the
-    /// limiter. Other operations that need the rate report such a hash as
-    /// [`NotInitialized`](Self::NotInitialized).
+    /// `try_set_rate` if it has the mode but not the others. Other operations that need the rate
+    /// report such a hash as [`NotInitialized`](Self::NotInitialized).
     CorruptState,
     /// The keys of a limit that other services enforce (see [`Policy`](crate::Policy)) do not have the contents of its
     /// format. Nothing was written.
@@ -94,12 +93,12 @@ pub enum ErrorKind {
 
 /// The error of every operation of this crate.
 ///
-/// A denial is not an error: it is a [`Denial`](crate::Denial), which says when a call can succeed. An error
-/// means that no decision could be made.
+/// An error means that no decision could be made. A denial is not an error: it is a [`Denial`](crate::Denial), which
+/// says when a call can succeed.
 ///
 /// Programs should use [`kind`](Error::kind), [`execution`](Error::execution) and
-/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the limiter, the
-/// server's address (never its credentials), the cause, and what to do.
+/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the limiter, the server's
+/// address (never its credentials), the cause, and what to do.
 ///
 /// ```
 /// use redisson_rate_limiter::{Client, ErrorKind, InProcessStore};
@@ -108,8 +107,7 @@ pub enum ErrorKind {
 /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
 /// let client = Client::builder().in_process(&InProcessStore::new())?;
 /// let error = client.limiter("api")?.try_acquire_now(1).await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::NotInitialized);
-/// assert!(!error.is_transient());
+/// assert_eq!((error.kind(), error.is_transient()), (ErrorKind::NotInitialized, false));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "acquire of limiter \"api\": not initialized (rate, interval and type are missing): \
@@ -121,9 +119,9 @@ pub enum ErrorKind {
 ///
 /// # The cause
 ///
-/// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
-/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it
-/// whose text is not yet included, so a report of the whole chain does not repeat itself.
+/// `{error}` alone says everything: the text contains the cause, once. As with [`std::io::Error`],
+/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it whose
+/// text is not yet included, so a report of the whole chain does not repeat itself.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
@@ -171,13 +169,13 @@ impl Error {
         self.0.execution
     }
 
-    /// Whether making the call again is useful and safe: useful because the server was away or slow
-    /// ([`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]); safe because the call was not carried out, or
-    /// carrying it out twice does no harm.
+    /// Whether making the call again is useful, because the server was away or slow ([`ErrorKind::Unavailable`],
+    /// [`ErrorKind::Timeout`]), and safe, because the call was not carried out, or carrying it out twice does no
+    /// harm.
     ///
     /// If the outcome is [unknown](Execution::Unknown), this is true for operations that only read, for
-    /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or
-    /// expire, so the limit holds. It is false for all others, such as `release` and `set_rate`.
+    /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or expire, so the
+    /// limit holds. It is false for all others, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
         let is_harmless =
             |operation: Operation| operation.is_idempotent() || operation == Operation::Acquire;
@@ -214,37 +212,8 @@ impl Error {
             .of(operation, None)
     }
 
-    /// Adds what was found or given, and what is allowed.
-    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.inner().detail = Some(detail.into().into());
-        self
-    }
-
-    pub(crate) fn with_source(mut self, cause: impl StdError + Send + Sync + 'static) -> Self {
-        self.inner().cause = Some(Arc::new(cause));
-        self
-    }
-
-    pub(crate) fn with_execution(mut self, execution: Execution) -> Self {
-        self.inner().execution = execution;
-        self
-    }
-
-    /// Marks a condition that passes in a moment: the server was reached and expects to carry out the call
-    /// soon, so even callers who do not wait for permits wait for it.
-    pub(crate) fn passing(mut self) -> Self {
-        self.inner().is_passing = true;
-        self
-    }
-
     pub(crate) fn is_passing(&self) -> bool {
         self.0.is_passing
-    }
-
-    /// Marks a missing permission: the server knows the user, who may not do this, on these keys or at all.
-    pub(crate) fn forbidden(mut self) -> Self {
-        self.inner().is_forbidden = true;
-        self
     }
 
     /// Whether the error says that the server is away, rather than something about the call: see
@@ -265,23 +234,11 @@ impl Error {
         self
     }
 
-    /// Names the limiter, before the operation is known: a call on several limiters failed because of this one.
-    pub(crate) fn in_limiter(mut self, name: &str) -> Self {
-        self.inner().limiter = Some(name.into());
-        self
-    }
-
     /// Names the operation and the limiter. Called once, by the code that knows them.
     pub(crate) fn of(mut self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
         let inner = self.inner();
         inner.operation = Some(operation);
         inner.limiter = inner.limiter.take().or(limiter);
-        self
-    }
-
-    /// Says that it is about a semaphore.
-    pub(crate) fn of_semaphore(mut self) -> Self {
-        self.inner().is_semaphore = true;
         self
     }
 
@@ -313,6 +270,49 @@ impl Error {
     /// Copied on write, because one failure can be the error of many callers, each with its own operation.
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Error {
+    /// Adds what was found or given, and what is allowed.
+    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.inner().detail = Some(detail.into().into());
+        self
+    }
+
+    pub(crate) fn with_source(mut self, cause: impl StdError + Send + Sync + 'static) -> Self {
+        self.inner().cause = Some(Arc::new(cause));
+        self
+    }
+
+    pub(crate) fn with_execution(mut self, execution: Execution) -> Self {
+        self.inner().execution = execution;
+        self
+    }
+
+    /// Marks a condition that passes in a moment: the server was reached and expects to carry out the call
+    /// soon, so even callers who do not wait for permits wait for it.
+    pub(crate) fn passing(mut self) -> Self {
+        self.inner().is_passing = true;
+        self
+    }
+
+    /// Marks a missing permission: the server knows the user, who may not do this, on these keys or at all.
+    pub(crate) fn forbidden(mut self) -> Self {
+        self.inner().is_forbidden = true;
+        self
+    }
+
+    /// Names the limiter, before the operation is known: a call on several limiters failed because of this one.
+    pub(crate) fn in_limiter(mut self, name: &str) -> Self {
+        self.inner().limiter = Some(name.into());
+        self
+    }
+
+    /// Says that it is about a semaphore.
+    pub(crate) fn of_semaphore(mut self) -> Self {
+        self.inner().is_semaphore = true;
+        self
     }
 }
 

@@ -1,9 +1,8 @@
 //! Guava's rate limiters, `SmoothBursty` and `SmoothWarmingUp`, in this process only.
 //!
-//! They are for services that move from Guava and must keep its timing: each permit is granted at the
-//! microsecond at which Guava 33.4.8 grants it. They need no [`Client`](crate::Client), share nothing with other
-//! processes, and know neither denials with a wait nor refunds. For anything else use a
-//! [`RateLimiter`](crate::RateLimiter).
+//! They are for services that move from Guava and must keep its timing: each permit is granted at the microsecond at
+//! which Guava 33.4.8 grants it. They need no [`Client`](crate::Client), share nothing with other processes, and know
+//! neither denials with a wait nor refunds. For anything else use a [`RateLimiter`](crate::RateLimiter).
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,17 +25,15 @@
 //!
 //! - **Nothing is stored at first.** A new [`bursty`](SmoothRateLimiter::bursty) limiter spaces its first calls
 //!   evenly. Only after idle time is there a burst, of at most the permits of one second.
-//! - **A [`warming_up`](SmoothRateLimiter::warming_up) limiter starts cold**: its first permits take three times
-//!   as long.
-//! - **Above a million permits a second there is no limit.** The time of each request is cut to whole
-//!   microseconds, so single permits cost nothing. For the same reason single permits at 123,456 a second
-//!   pass 1.2 % too fast: 8 µs apart instead of 8.1.
-//! - **The next caller pays.** A request for any number of permits is granted when the earlier ones are paid
-//!   for, and [`try_acquire`](SmoothRateLimiter::try_acquire) does not look at its own permits either.
-//! - **A new rate applies to later requests.** Calls that wait, and the permits that were granted ahead,
-//!   keep the times of the old rate.
-//!
-//! As a stand-in for a limit that many processes share, give each process the rate divided by their number.
+//! - **A [`warming_up`](SmoothRateLimiter::warming_up) limiter starts cold**: its first permits take three times as
+//!   long.
+//! - **Above a million permits a second there is no limit.** The time of each request is cut to whole microseconds,
+//!   so single permits cost nothing. For the same reason single permits at 123,456 a second pass 1.2 % too fast: 8 µs
+//!   apart instead of 8.1.
+//! - **The next caller pays.** A request for any number of permits is granted when the earlier ones are paid for, and
+//!   [`try_acquire`](SmoothRateLimiter::try_acquire) does not look at its own permits either.
+//! - **A new rate applies to later requests.** Calls that wait, and the permits that were granted ahead, keep the
+//!   times of the old rate.
 
 mod state;
 #[cfg(all(test, not(shuttle)))]
@@ -69,8 +66,8 @@ impl SmoothRateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless the rate is finite and above
-    /// 0. (Guava allows an infinite one.)
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless the rate is finite and above 0.
+    /// (Guava allows an infinite one.)
     #[doc(alias = "SmoothBursty")]
     pub fn bursty(rate: f64) -> Result<Self, Error> {
         Ok(SmoothRateLimiter::new(State::bursty(checked(Operation::BuildRate, rate)?)))
@@ -116,17 +113,10 @@ impl SmoothRateLimiter {
         Ok(wait.unwrap_or_default())
     }
 
-    /// Waits for this many permits if their time comes within the timeout, and returns whether it did.
-    /// If it does not, the call returns `false` at once and takes nothing. With a timeout of zero it never
-    /// waits.
+    /// Waits for this many permits if their time comes within the timeout, and returns whether it did. If it does
+    /// not, the call returns `false` at once and takes nothing. With a timeout of zero it never waits.
     ///
-    /// # Cancellation
-    ///
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for 0 permits.
+    /// Cancellation and errors are those of [`acquire`](Self::acquire).
     pub async fn try_acquire(&self, permits: u32, timeout: Duration) -> Result<bool, Error> {
         Ok(self.acquire_within(permits, micros(timeout)).await?.is_some())
     }
@@ -137,11 +127,7 @@ impl SmoothRateLimiter {
     }
 
     /// Changes the rate, in permits a second. Stored permits keep their part of the most that can be stored; a
-    /// warm-up keeps its duration. Callers that wait keep their times.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless the rate is finite and above 0.
+    /// warm-up keeps its duration. Callers that wait keep their times. Errors are those of [`bursty`](Self::bursty).
     pub fn set_rate(&self, rate: f64) -> Result<(), Error> {
         let rate = checked(Operation::SetRate, rate)?;
         let mut state = rt::lock(&self.state);

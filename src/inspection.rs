@@ -230,7 +230,7 @@ impl Inspection {
 
     /// The live entries of a log under this rate, that is, those that have not expired.
     pub fn live<'a>(&self, rate: Rate, budget: &'a Budget) -> impl Iterator<Item = &'a LogEntry> {
-        let cutoff = self.cutoff(rate);
+        let cutoff = self.now_ms.saturating_sub_unsigned(rate.interval_ms());
         budget.entries().iter().filter(move |entry| entry.date_ms > cutoff)
     }
 
@@ -282,11 +282,6 @@ impl Inspection {
             None => return None,
         };
         Some(left.min(rate.permits()))
-    }
-
-    /// Entries dated at this time or earlier have expired.
-    fn cutoff(&self, rate: Rate) -> i64 {
-        self.now_ms.saturating_sub_unsigned(rate.interval_ms())
     }
 }
 

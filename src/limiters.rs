@@ -112,7 +112,6 @@ impl Limiters {
         name: &str,
         rules: Rules,
     ) -> Result<Arc<LimiterHandle>, Error> {
-        check_name(name, Operation::Limiter)?;
         let (handle, replaced) = {
             let mut table = self.table();
             if table.is_closed {
@@ -155,7 +154,12 @@ impl Limiters {
         rules: &Rules,
         operation: Operation,
     ) -> Result<Keys, Error> {
-        check_name(name, operation)?;
+        if name.is_empty() {
+            return Err(Error::invalid(
+                operation,
+                "an empty name: must have at least one character",
+            ));
+        }
         let full_name = format!("{}{name}", self.key_prefix);
         let invalid =
             |detail: &str| Error::invalid(operation, detail).of(operation, Some(name.into()));
@@ -344,15 +348,6 @@ impl Table {
         }
     }
 }
-
-fn check_name(name: &str, operation: Operation) -> Result<(), Error> {
-    if name.is_empty() {
-        let detail = "an empty name: must have at least one character";
-        return Err(Error::invalid(operation, detail));
-    }
-    Ok(())
-}
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;

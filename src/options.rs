@@ -14,8 +14,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 /// Decisions about a limiter that a client may make without asking the server; none by default.
 ///
 /// Options belong to a limiter's name within one client, and end with the last handle of that name: see
-/// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the server, and no other
-/// client, in Rust or in Java, needs to know about them.
+/// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the
+/// server, and no other client needs to know about them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,14 +25,13 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
 /// let client = Client::builder().in_process(&InProcessStore::new())?;
 /// let options = LimiterOptions::new().denial_memory(Duration::from_millis(500));
-/// let limiter = client.limiter_with("api", options)?;
-/// limiter.try_set_rate(Rate::overall(1, Duration::from_secs(60))?).await?;
+/// let limiter = client.limiter_with("api", options)?.with_rate(Rate::per_minute(1));
 ///
 /// assert!(limiter.try_acquire_now(1).await?.is_granted());
-/// let first = limiter.try_acquire_now(1).await?.into_denial().expect("the permit is taken");
-/// assert_eq!(first.decided_by(), DecidedBy::Store);
-/// let next = limiter.try_acquire_now(1).await?.into_denial().expect("it still is");
-/// assert_eq!(next.decided_by(), DecidedBy::Memory);
+/// for decided_by in [DecidedBy::Store, DecidedBy::Memory] {
+///     let denial = limiter.try_acquire_now(1).await?.into_denial().expect("the permit is taken");
+///     assert_eq!(denial.decided_by(), decided_by);
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -69,41 +68,38 @@ impl LimiterOptions {
     pub fn new() -> Self {
         LimiterOptions::default()
     }
+}
 
+impl LimiterOptions {
     /// Leases permits: takes up to `permits` ahead at a time, and grants them without a call
-    /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them.
+    /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them. When that pays is in
+    /// docs/sizing.md.
     ///
-    /// Leases piggyback on regular calls, and the next one is fetched in the background once less than half
-    /// of `permits` is left, so a busy caller never waits for the server. A call leases only permits that its
-    /// own requests do not need. Unused permits go back
+    /// Leases piggyback on regular calls, and the next one is fetched in the background once less than half of
+    /// `permits` is left, so a busy caller never waits for the server. A call leases only permits that its own
+    /// requests do not need. Unused permits go back
     ///
     /// - after half of `hold` without use, and at the end of `hold`;
     /// - when a call of this client must wait for permits, because later calls must not overtake it;
-    /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or
-    ///   deletes or renames the limiter;
+    /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or deletes or
+    ///   renames the limiter;
     /// - when the last handle of the limiter is dropped and a new one is made, and with
     ///   [`Client::close`](crate::Client::close).
     ///
-    /// If a process ends without closing its client, its leases expire `hold` and an interval after
-    /// they were taken.
+    /// Those of a process that ends without this expire `hold` and an interval after they were taken.
     ///
-    /// **No limit is exceeded.** The permits of a lease are logged with the date at which its hold ends, the
-    /// latest time of their use, so no interval sees more than the rate. There is one exception: if another
-    /// client lowers the rate, or resets or deletes the limiter, or if the limiter's time to live ends,
-    /// permits leased at that time can still be used, for one hold at most.
+    /// **No limit is exceeded**: permits of a lease are logged with the date at which its hold ends, so no interval
+    /// sees more than the rate. The exception: if another client lowers the rate, or resets or deletes the limiter,
+    /// or if its time to live ends, permits leased at that time can still be used, for one hold at most.
     ///
-    /// **It costs utilization.** Permits granted by a call that also leases become available again after an
-    /// interval plus `hold` instead of an interval. Under constant load a limiter therefore grants, at worst,
-    /// interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the interval, half with a
-    /// hold as long as the interval. Permits leased by this client are not available to others.
+    /// **It costs utilization**: permits granted by a call that also leases become available again after an interval
+    /// plus `hold`. Under constant load a limiter grants, at worst, interval ÷ (interval + `hold`) of its rate: 91 %
+    /// with a hold of a tenth of the interval. Permits leased by this client are not available to others, and the
+    /// delays that Java clients compute grow by up to `hold`.
     ///
-    /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they compute grow
-    /// by the same amount.
-    ///
-    /// Leasing starts once the client knows the rate: with its second call of the limiter at the latest.
-    /// Nothing is leased from a limiter whose keep-alive is shorter than its interval and `hold` together,
-    /// because its log could be removed before the lease ends: calls then go to the server as without this
-    /// option.
+    /// Leasing starts once the client knows the rate: with its second call of the limiter at the latest. Nothing is
+    /// leased from a limiter whose keep-alive is shorter than its interval and `hold` together, because its log could
+    /// be removed before the lease ends.
     ///
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds. This replaces
     /// [`adaptive_lease`](Self::adaptive_lease), which needs no number.
@@ -112,88 +108,70 @@ impl LimiterOptions {
         self
     }
 
-    /// Like [`lease`](Self::lease), but sizes leases by itself: a lease has as many permits as this client
-    /// used during the last `hold`.
+    /// Like [`lease`](Self::lease), with the same guarantees and costs, but a lease has as many permits as this
+    /// client used during the last `hold`.
     ///
-    /// The number follows the demand within one or two holds, in both directions. A client that uses fewer
-    /// than two permits in a hold leases none. The next lease is fetched when less than a quarter of the
-    /// current one is left, not half.
+    /// The number follows the demand within one or two holds, in both directions; a client that uses fewer than two
+    /// permits in a hold leases none. The next lease is fetched when less than a quarter of the current one is left.
+    /// After a lease that is not granted in full, the client leases nothing for one `hold`; if the next ones are not
+    /// either, for two, four, eight and at most sixteen.
     ///
-    /// It yields to others. After a lease that is not granted in full, the client leases nothing for one
-    /// `hold`; if the next ones are not either, for two, four, eight and at most sixteen.
-    ///
-    /// Guarantees, costs, and the return of unused permits are the same for both.
-    ///
-    /// `hold` must be 1 ms to a day, in whole milliseconds. A tenth to a fifth of the limiter's interval is a
-    /// good choice. This replaces [`lease`](Self::lease).
+    /// `hold` must be 1 ms to a day, in whole milliseconds. A tenth to a fifth of the limiter's interval is a good
+    /// choice. This replaces [`lease`](Self::lease).
     pub fn adaptive_lease(mut self, hold: Duration) -> Self {
         self.lease = Some(LeaseTerms { permits: None, hold });
         self
     }
 
-    /// Remembers denials until their retry-after elapses: until then, calls that do not wait and request at
-    /// least as many permits are denied without asking the server
-    /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
+    /// Remembers denials until their retry-after elapses: until then, calls that do not wait and request at least as
+    /// many permits are denied without asking the server ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the
+    /// remaining wait. It never grants anything, so no limit is exceeded.
     ///
-    /// A denial is remembered for at most `longest`: for that long this client may not notice that another
-    /// process has given permits back or raised the rate. What this client does itself (a refund, a release,
-    /// a new rate, a delete) ends it at once, as does
-    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never answered from a
-    /// remembered denial, and a denial behind a waiting call is not remembered.
-    ///
-    /// A remembered denial never grants anything, so no limit is exceeded.
-    ///
-    /// `longest` must be more than zero.
+    /// A denial is remembered for at most `longest`, which must be more than zero: for that long this client may not
+    /// notice that another process has given permits back or raised the rate. What this client does itself (a refund,
+    /// a release, a new rate, a delete) ends it at once, as does
+    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). Waiting calls are never answered from it, and a
+    /// denial behind a waiting call is not remembered.
     pub fn denial_memory(mut self, longest: Duration) -> Self {
         self.denial_memory = Some(longest);
         self
     }
 
-    /// Counts as `weight` clients when an exhausted limiter is shared; by default 1. Next to one client of
-    /// weight 1, in Rust or in Java, this one gets `weight` ÷ (`weight` + 1) of the rate.
-    ///
-    /// Between clients of this crate weights hold exactly. All Java clients together count as one of weight
-    /// 1, because nothing on the server tells how many there are.
-    ///
-    /// `weight` must be at least 1. This replaces [`greedy`](Self::greedy).
+    /// Counts as `weight` clients, at least 1, when an exhausted limiter is shared; by default 1. Next to one client
+    /// of weight 1, in Rust or in Java, this one gets `weight` ÷ (`weight` + 1) of the rate. All Java clients
+    /// together count as one of weight 1, because nothing on the server tells how many there are. This replaces
+    /// [`greedy`](Self::greedy).
     pub fn weight(mut self, weight: u8) -> Self {
         self.share = Some(ShareRule::Weight(weight));
         self
     }
 
-    /// Takes any free permits of an exhausted limiter, instead of only this client's share: its waiting calls
-    /// ask in the very millisecond in which permits become available, and take all they can use. Java clients
-    /// waiting for the same limiter get next to nothing.
-    ///
-    /// This replaces [`weight`](Self::weight).
+    /// Takes any free permits of an exhausted limiter, instead of only this client's share: its waiting calls ask in
+    /// the very millisecond in which permits become available, and Java clients waiting for the same limiter get next
+    /// to nothing. This replaces [`weight`](Self::weight).
     pub fn greedy(mut self) -> Self {
         self.share = Some(ShareRule::Greedy);
         self
     }
 
-    /// Limits this client's calls that wait for an answer in one runtime to `waiters`. Further calls fail at
-    /// once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls answered
-    /// without the server (leases, remembered denials) do not count. A cancelled call frees its place when
-    /// the next server call is made, within a second.
+    /// Limits this client's calls that wait for an answer in one runtime to `waiters`, at least 1. Further calls fail
+    /// at once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls answered
+    /// without the server (leases, remembered denials) do not count. A cancelled call frees its place when the next
+    /// server call is made, within a second.
     ///
-    /// With a policy for [outages](Self::on_outage), a call that finds the queue full while a server call is
-    /// in flight waits for the outcome of that call: if the server turns out to be away, the policy decides.
+    /// With a policy for [outages](Self::on_outage), a call that finds the queue full while a server call is in
+    /// flight waits for the outcome of that call: if the server turns out to be away, the policy decides.
     ///
-    /// Without this option the queue grows with its callers. A call with a timeout is denied at once if it
-    /// cannot be served in time, so only [`acquire`](crate::RateLimiter::acquire) can fill a queue; and a
-    /// caller's own task takes more memory than its place in the queue, about 200 bytes. A limit is therefore
-    /// the caller's decision: the length at which failing is better than waiting.
-    ///
-    /// `waiters` must be at least 1.
+    /// Without this option the queue grows with its callers, of which each takes about 200 bytes. Calls with a
+    /// timeout are denied at once if they cannot be served in time, so only [`acquire`](crate::RateLimiter::acquire)
+    /// can fill a queue.
     pub fn max_waiters(mut self, waiters: u32) -> Self {
         self.max_waiters = Some(waiters);
         self
     }
 
-    /// Decides calls by this policy while the server is away, whatever
-    /// [`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage) says.
-    ///
-    /// It concerns acquires only; other operations fail as usual. Permits of a [lease](Self::lease) and
+    /// Decides acquires by this policy while the server is away, whatever
+    /// [`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage) says. Permits of a [lease](Self::lease) and
     /// [remembered denials](Self::denial_memory) are answers of the server, and come first.
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.on_outage = Some(policy);
@@ -201,17 +179,18 @@ impl LimiterOptions {
     }
 
     /// Counts this limiter apart from the client's others: its metrics have the label `limiter="label"`. An
-    /// [`Observer`](crate::observe::Observer) sees it too.
+    /// [`Observer`](crate::observe::Observer) sees it too. Several limiters of one purpose can share a label.
     ///
-    /// By default metrics have no such label, so that a service with a limiter for each of its users does not
-    /// overload its metrics; limits of a web service are labelled with the limit's name. Use the same label
-    /// for all limiters of one purpose; several can share it. It is `&'static str` because each label creates
-    /// about 30 time series; a label from a configuration can be leaked once (`String::leak`).
+    /// By default there is no such label, so that a service with a limiter for each of its users does not overload
+    /// its metrics; limits of a web service are labelled with the limit's name. It is `&'static str` because each
+    /// label creates about 30 time series; a label from a configuration can be leaked once (`String::leak`).
     pub fn metrics_label(mut self, label: &'static str) -> Self {
         self.label = Some(label);
         self
     }
+}
 
+impl LimiterOptions {
     /// Checks that these options mean something to a semaphore.
     pub(crate) fn check_for_semaphore(&self) -> Result<(), String> {
         let is_limiters =

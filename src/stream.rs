@@ -16,12 +16,12 @@ use crate::limiter::RateLimiter;
 /// Limits the items of any [`Stream`].
 pub trait StreamRateLimitExt: Stream {
     /// Makes each item of this stream take a permit before it is yielded, waiting for it as long as it takes.
-    /// [`cost`](RateLimited::cost) makes items take more permits or none, and
-    /// [`timeout`](RateLimited::timeout) limits the wait.
+    /// [`cost`](RateLimited::cost) makes items take more permits or none, and [`timeout`](RateLimited::timeout)
+    /// limits the wait.
     ///
-    /// Items keep their order: the next one is requested after the last one was yielded, so each item is one
-    /// call to the server, one after the other. To have several in flight at once, run the work under the
-    /// limiter instead ([`RateLimiter::run`]): then the calls are merged.
+    /// Items keep their order: the next one is requested after the last one was yielded, so each item is one call to
+    /// the server, one after the other. To have several in flight at once, run the work under the limiter instead
+    /// ([`RateLimiter::run`]): then the calls are merged.
     ///
     /// ```
     /// use futures::{StreamExt, stream};
@@ -33,7 +33,8 @@ pub trait StreamRateLimitExt: Stream {
     /// let client = Client::builder().in_process(&InProcessStore::new())?;
     /// let limiter = client.limiter("mails")?.with_rate(Rate::per_second(100));
     ///
-    /// let mut mails = stream::iter(["to Ada", "to Grace"]).rate_limited(limiter.clone());
+    /// let mails = stream::iter(["to Ada", "to Grace"]);
+    /// let mut mails = mails.rate_limited(limiter.clone()).cost(|mail: &&str| mail.len() as u64);
     /// while let Some(mail) = mails.next().await {
     ///     match mail {
     ///         Ok(mail) => println!("sending {mail}"),
@@ -61,19 +62,16 @@ impl<S: Stream> StreamRateLimitExt for S {}
 
 /// A stream that yields an item once its permits are granted, made by [`StreamRateLimitExt::rate_limited`].
 ///
-/// # Items
-///
-/// An item that got its permits is `Ok`. One that did not is [`Rejected`], which has the item and the reason:
-/// an [`Error`], or with a [`timeout`](Self::timeout) a [`Denial`]. The stream then goes on with the next
-/// item; stopping is up to the caller. While the server is away each item takes the limiter's deadline to
-/// fail, unless the limiter has a policy ([`OnOutage`](crate::OnOutage)).
+/// An item that got its permits is `Ok`. One that did not is [`Rejected`], which has the item and the reason: an
+/// [`Error`], or with a [`timeout`](Self::timeout) a [`Denial`]. The stream then goes on with the next item; stopping
+/// is up to the caller. While the server is away each item takes the limiter's deadline to fail, unless the limiter
+/// has a policy ([`OnOutage`](crate::OnOutage)).
 ///
 /// # Cancel safety
 ///
-/// The future of `next` may be dropped at any time: item and wait stay in the stream. If the stream is
-/// dropped, a waiting request takes nothing, or gives back in the background what it was granted; the waiting
-/// item is dropped with it, unless [`into_parts`](Self::into_parts) returns it. Permits of items that were
-/// yielded count as used.
+/// The future of `next` may be dropped at any time: item and wait stay in the stream. If the stream is dropped, a
+/// waiting request takes nothing, or gives back in the background what it was granted; the waiting item is dropped
+/// with it, unless [`into_parts`](Self::into_parts) returns it. Permits of items that were yielded count as used.
 pub struct RateLimited<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
     stream: Pin<Box<S>>,
     limiter: RateLimiter,
@@ -89,25 +87,8 @@ type WaitingItem<T> = (T, BoxFuture<'static, Result<Option<Denial>, Error>>);
 impl<S: Stream, C> Unpin for RateLimited<S, C> {}
 
 impl<S: Stream, C> RateLimited<S, C> {
-    /// Makes each item take as many permits as `cost` says. `cost` is called once for each item. An item that
-    /// costs nothing passes without a call.
-    ///
-    /// ```
-    /// use futures::{StreamExt, stream};
-    /// use redisson_rate_limiter::stream::StreamRateLimitExt;
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let bytes = client.limiter("bytes")?.with_rate(Rate::per_second(1_000_000));
-    ///
-    /// let chunks = stream::iter([vec![0; 600], vec![0; 400]]);
-    /// let chunks = chunks.rate_limited(bytes.clone()).cost(|chunk: &Vec<u8>| chunk.len() as u64);
-    /// assert_eq!(chunks.filter(|chunk| std::future::ready(chunk.is_ok())).count().await, 2);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Makes each item take as many permits as `cost` says, which is called once for each item. An item that costs
+    /// nothing passes without a call.
     pub fn cost<F: FnMut(&S::Item) -> u64>(self, cost: F) -> RateLimited<S, F> {
         let RateLimited { stream, limiter, timeout, waiting, .. } = self;
         RateLimited { stream, limiter, cost, timeout, waiting }

@@ -32,9 +32,8 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the system's
-    /// clock and a deadline of three seconds: see [`ClientBuilder::connect`]. If a service may start before
-    /// its server, use [`ClientBuilder::connect_lazy`].
+    /// Connects to a server by its URL, or to another [`Topology`], with the settings of a new [`ClientBuilder`]: see
+    /// [`ClientBuilder::connect`]. If a service may start before its server, use [`ClientBuilder::connect_lazy`].
     pub async fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -50,6 +49,7 @@ impl Client {
 
 /// Builds a [`Client`].
 #[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     id: Option<String>,
     key_prefix: String,
@@ -64,7 +64,6 @@ impl ClientBuilder {
     /// Sets the client's id, a UUID; random by default. In the mode
     /// [`Mode::PerClient`](crate::Mode::PerClient) a process that keeps its id across a restart keeps its
     /// budget. Two clients with the same id must not run at the same time.
-    #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -72,28 +71,24 @@ impl ClientBuilder {
 
     /// Sets the prefix of every limiter's name on the server: Redisson's name mapper. Java clients of the
     /// same limiters need the same prefix.
-    #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
     /// Sets the clock that dates this client's grants; the system's by default.
-    #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs
-    /// from the server's by more than `threshold`, in either direction and regardless of its uncertainty, at
-    /// most once a minute. By default there is no warning.
+    /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs from the
+    /// server's by more than `threshold`, in either direction and regardless of its uncertainty, at most once a
+    /// minute. `warn` runs on a task of the runtime that made the call, and should return soon. By default there is
+    /// no warning.
     ///
-    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the
-    /// largest difference between two clients. A hundredth of the shortest interval is a sensible threshold.
-    ///
-    /// `warn` runs on a task of the runtime that made the call, and should return soon.
-    #[must_use]
+    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the largest
+    /// difference between two clients. A hundredth of the shortest interval is a sensible threshold.
     pub fn on_clock_skew(
         mut self,
         threshold: Duration,
@@ -103,16 +98,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long an operation may take, on the way to the server and back; three seconds by default. It
-    /// must be more than zero, and more than 30 years count as 30 years. The time that an acquire waits for
-    /// permits does not count.
+    /// Sets how long an operation may take, on the way to the server and back, without the time that an acquire waits
+    /// for permits; three seconds by default. It must be more than zero, and more than 30 years count as 30 years.
     ///
-    /// One attempt of a repeatable operation takes at most a third of the deadline, so that after a lost
-    /// answer there is time to ask again. An operation that must not be carried out twice, such as `release`
-    /// or `set_rate`, is attempted again only if it was certainly not carried out; each attempt may use all
-    /// the remaining time. [`RateLimiter`](crate::RateLimiter#if-the-server-is-away) says how soon operations
-    /// fail if the server is away.
-    #[must_use]
+    /// One attempt of a repeatable operation takes at most a third of the deadline, so that after a lost answer there
+    /// is time to ask again. An operation that must not be carried out twice, such as `release` or `set_rate`, is
+    /// attempted again only if it was certainly not carried out, and may use all the remaining time.
+    /// [`RateLimiter`](crate::RateLimiter#if-the-server-is-away) says how soon operations fail if the server is away.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -122,54 +114,24 @@ impl ClientBuilder {
     /// ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)). By default they fail.
     ///
     /// If a client must be able to start while its server is away, use [`connect_lazy`](Self::connect_lazy).
-    #[must_use]
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.on_outage = policy;
         self
     }
 
-    /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
-    /// client can have several observers, and an observer can serve several clients.
-    #[must_use]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.access.observers = self.access.observers.and(observer);
-        self
-    }
-
     /// Sets the user to log in as, if it is not in the URL. Needs no encoding.
-    #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.access.user = Some(user.into());
         self
     }
 
     /// Sets the password, if it is not in the URL. Needs no encoding, and is never shown.
-    #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.access.password = Some(password.into());
         self
     }
 
-    /// Says where servers are that announce addresses which cannot be reached: the nodes of a cluster, or the
-    /// servers that sentinels name, in managed clusters and behind network address translation. Pairs of
-    /// `host:port`, first the announced one. Both can be hosts without a port, which then stays as it is; a
-    /// pair with ports comes first. Redisson's `natMapper`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not of that
-    /// form, and for a pair of which only one has a port. Other topologies refuse an address map when they
-    /// are connected to.
-    pub fn address_map<'a>(
-        mut self,
-        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, Error> {
-        self.access.address_map.add(pairs)?;
-        Ok(self)
-    }
-
     /// Sets the number of the database, if it is not in the URL; 0 by default.
-    #[must_use]
     pub fn database(mut self, database: u32) -> Self {
         self.access.database = Some(database);
         self
@@ -177,10 +139,34 @@ impl ClientBuilder {
 
     /// Sets up TLS for `rediss://` addresses. With the feature `tls`.
     #[cfg(feature = "tls")]
-    #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.access.tls = Some(tls);
         self
+    }
+}
+
+impl ClientBuilder {
+    /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
+    /// client can have several observers, and an observer can serve several clients.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.access.observers = self.access.observers.and(observer);
+        self
+    }
+
+    /// Says where servers are that announce addresses which cannot be reached: the nodes of a cluster, or the servers
+    /// that sentinels name. Redisson's `natMapper`. Pairs of `host:port`, first the announced one. Both can be hosts
+    /// without a port, which then stays as it is; a pair with ports comes first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not of that form, and
+    /// for a pair of which only one has a port. Other topologies refuse an address map when they are connected to.
+    pub fn address_map<'a>(
+        mut self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, Error> {
+        self.access.address_map.add(pairs)?;
+        Ok(self)
     }
 
     /// Connects to a server by its URL (see [`Endpoint`](crate::topology::Endpoint)), or to another
@@ -206,9 +192,7 @@ impl ClientBuilder {
     /// Like [`connect`](Self::connect), but connects at the first call, so that a service can start before
     /// its server does.
     ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): see [`connect`](Self::connect).
+    /// Errors are [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as of [`connect`](Self::connect).
     pub fn connect_lazy<T>(self, servers: T) -> Result<Client, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -217,12 +201,8 @@ impl ClientBuilder {
         self.build_on(|access| Ok(Store::Redis(RedisStore::new(topology, access)?)))
     }
 
-    /// A client of an in-process store, which needs no server.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the id is not a UUID, the
-    /// deadline is zero, or a [`Fraction`](crate::Fraction) is out of range.
+    /// A client of an in-process store, which needs no server. Errors are those of
+    /// [`connect_lazy`](Self::connect_lazy).
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Store::InProcess(store.clone()))
     }

@@ -45,7 +45,6 @@
 //!
 //! [`OutgoingLayer`] keeps to a limiter, and to the other side's `Retry-After` in answers 429 and 503.
 
-mod future;
 mod outgoing;
 mod retry_after;
 #[cfg(all(test, not(shuttle)))]
@@ -59,6 +58,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Extensions, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
@@ -66,10 +66,9 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use future::ResponseFuture;
 pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
 
-use crate::web::{InUse, Limits, RequestHead};
+use crate::web::{Admitted, InUse, Limits, RequestHead, ResponseHead, append};
 
 /// A layer that asks [`Limits`] before each request, for axum, tonic, hyper, and anything else that serves
 /// `http::Request`.
@@ -223,6 +222,64 @@ where
         let decision = self.layer.limits.decide(&RequestHead::of(&request, peer));
         // The ready service goes with the request. A clone stays, which must become ready by itself.
         let clone = self.inner.clone();
-        ResponseFuture::new(decision, mem::replace(&mut self.inner, clone), request)
+        let call = Some((mem::replace(&mut self.inner, clone), request));
+        ResponseFuture { decision, call, response: None, admitted: Admitted::default() }
+    }
+}
+
+pin_project! {
+    /// The future of [`RateLimited`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped while the limits decide, nothing is taken. If the service already works on the
+    /// request, the request counts.
+    pub struct ResponseFuture<S, ReqBody>
+    where
+        S: Service<Request<ReqBody>>,
+    {
+        // Boxed, because its type cannot be named. The service's future need be neither `Send` nor `'static`.
+        decision: BoxFuture<'static, Result<Admitted, Response<Bytes>>>,
+        // Until the decision is made.
+        call: Option<(S, Request<ReqBody>)>,
+        // From then on.
+        #[pin]
+        response: Option<S::Future>,
+        admitted: Admitted,
+    }
+}
+
+impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ResBody: Body<Data: From<Bytes>>,
+{
+    type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if this.call.is_some() {
+            match ready!(this.decision.as_mut().poll(cx)) {
+                Ok(admitted) => *this.admitted = admitted,
+                Err(refused) => return Poll::Ready(Ok(refused.map(ResponseBody::of_refusal))),
+            }
+        }
+        if let Some((mut service, mut request)) = this.call.take() {
+            request.extensions_mut().insert(this.admitted.admission.clone());
+            this.response.set(Some(service.call(request)));
+        }
+        let Some(response) = this.response.as_pin_mut() else {
+            unreachable!("the service is called once the decision is made")
+        };
+        let response = ready!(response.poll(cx));
+        let head = match &response {
+            Ok(response) => ResponseHead::of(response),
+            Err(_) => ResponseHead::failed(500),
+        };
+        let (fields, in_use) = mem::take(this.admitted).settle(&head);
+        Poll::Ready(response.map(|mut response| {
+            append(response.headers_mut(), fields);
+            response.map(|body| ResponseBody::of_service(body, in_use))
+        }))
     }
 }

@@ -22,9 +22,9 @@ use crate::observe::Event;
 use crate::rt::{Mutex, lock};
 use crate::web::LONGEST_WAIT;
 
-/// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and
-/// by that server's answers. An answer 429 or 503 with `Retry-After`, in seconds or as a date, holds back all
-/// further requests of this layer for that long.
+/// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and by that
+/// server's answers. An answer 429 or 503 with `Retry-After`, in seconds or as a date, holds back all further
+/// requests of this layer for that long.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -47,15 +47,14 @@ use crate::web::LONGEST_WAIT;
 /// ```
 ///
 /// - Requests are sent within a tokio runtime, whose timer they wait with.
-/// - A request that was answered 429 is not sent again; that is the task of a layer outside this one.
-/// - Requests that have already been sent are not held back. After the pause, the limiter paces what follows.
-/// - Other processes do not learn of a `Retry-After`: each finds out by itself, unless
-///   [`pause_for_all_up_to`](Self::pause_for_all_up_to) is set.
-/// - Use a separate layer for each server, because a `Retry-After` from one holds back the requests of the
-///   whole layer. All clones of a layer, and the services it makes, are held back together.
+/// - A request that was answered 429 is not sent again; that is the task of a layer outside this one. Requests that
+///   have already been sent are not held back. After the pause, the limiter paces what follows.
+/// - Use a separate layer for each server: all clones of a layer, and the services it makes, are held back together.
+///   Other processes are not, unless [`pause_for_all_up_to`](Self::pause_for_all_up_to) is set.
 ///
-/// reqwest's client is such a service, but its responses have a type of their own: see
-/// [`reading`](Self::reading), and the example `reqwest_client`.
+/// reqwest's client is such a service, but its responses have a type of their own: see [`reading`](Self::reading),
+/// and the example `reqwest_client`.
+#[must_use = "a layer does nothing until a service has it"]
 pub struct OutgoingLayer<R> {
     gate: Gate,
     read: ReadFn<R>,
@@ -102,17 +101,17 @@ impl<R> OutgoingLayer<R> {
         };
         OutgoingLayer { gate, read }
     }
+}
 
+impl<R> OutgoingLayer<R> {
     /// Lets a request wait at most this long in total, for permits and while requests are held back. A
     /// request that would have to wait longer fails at once.
-    #[must_use]
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
         self.gate.wait = wait.min(LONGEST_WAIT);
         self
     }
 
     /// Sets what each request costs, in permits: 1 to 2^32 − 1.
-    #[must_use]
     pub fn cost(mut self, permits: u64) -> Self {
         self.gate.permits = permits;
         self
@@ -120,7 +119,6 @@ impl<R> OutgoingLayer<R> {
 
     /// The longest time for which a `Retry-After` counts, by default five minutes. A longer one is cut to
     /// this; otherwise a single answer could stop a client for years.
-    #[must_use]
     pub fn longest_hold(mut self, longest: Duration) -> Self {
         self.gate.longest_hold = longest.min(LONGEST_WAIT);
         self
@@ -131,7 +129,6 @@ impl<R> OutgoingLayer<R> {
     /// until the time that it names; `longest` at most. By default each process finds out by itself.
     ///
     /// Answers of one server then stop a whole fleet: choose a limiter of that server alone.
-    #[must_use]
     pub fn pause_for_all_up_to(mut self, longest: Duration) -> Self {
         self.gate.longest_pause = Some(longest);
         self

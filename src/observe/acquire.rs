@@ -65,7 +65,7 @@ impl<'a> AcquireObserver<'a> {
     pub(crate) fn ended(&mut self, answer: &Result<Decision, Error>) {
         match answer {
             Ok(decision) => self.decided(decision),
-            Err(error) => self.failed(error),
+            Err(error) => self.tell(AcquireOutcome::Failed(error)),
         }
     }
 
@@ -75,11 +75,6 @@ impl<'a> AcquireObserver<'a> {
             Decision::Granted(grant) => self.tell(AcquireOutcome::Granted(grant)),
             Decision::Denied(denial) => self.tell(AcquireOutcome::Denied(denial)),
         }
-    }
-
-    #[cold]
-    pub(crate) fn failed(&mut self, error: &Error) {
-        self.tell(AcquireOutcome::Failed(error));
     }
 
     #[inline]

@@ -2,18 +2,16 @@
 
 use std::fmt;
 
+use super::refuse;
 use crate::rate::{Mode, Rate};
 
 /// How an acquire is answered while the server is away:
 /// [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage).
 ///
-/// Only a fault begins an outage: the server cannot be reached, does not answer, cannot carry out writes, or
-/// refuses the login or the TLS handshake. A denial, a limiter that does not exist, a wrong argument or a
-/// missing right does not. [`DecidedBy::Outage`](crate::DecidedBy::Outage) marks answers that the policy
-/// gave.
-///
-/// `docs/deployment.md` has a table of what callers see, how long it takes, and what can be granted beyond
-/// the rate.
+/// Only a fault begins an outage: the server cannot be reached, does not answer, cannot carry out writes, or refuses
+/// the login or the TLS handshake. [`DecidedBy::Outage`](crate::DecidedBy::Outage) marks answers that the policy
+/// gave. `docs/deployment.md` has a table of what callers see, how long it takes, and what can be granted beyond the
+/// rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnOutage {
@@ -27,21 +25,19 @@ pub enum OnOutage {
     /// ([`Denial::is_lower_bound`](crate::Denial::is_lower_bound)). [`acquire`](crate::RateLimiter::acquire),
     /// which is never denied, fails.
     Deny,
-    /// This client decides by itself, by the same rules, with this fraction of the rate: calls are granted,
-    /// wait or are denied as usual. When the server is back, what still counts of these grants is written to
-    /// the limiter's log. The fraction is rounded down to whole permits: an eighth of 5 is none, and then
-    /// every call is denied. If the handle carries such a rate, acquires fail with
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), even while the server is up.
+    /// This client decides by itself, by the same rules, with this fraction of the rate. When the server is back,
+    /// what still counts of these grants is written to the limiter's log. The fraction is rounded down to whole
+    /// permits: an eighth of 5 is none, and then every call is denied. If the handle carries such a rate, acquires
+    /// fail with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), even while the server is up.
     ///
-    /// At most 10,000 limiters of a client are decided in this way at the same time, which takes less than
-    /// 100 MB of memory; a limiter frees its place when none of its grants counts any more. Calls of further
-    /// limiters are denied as with [`Deny`](OnOutage::Deny). If a service has a limiter for each caller, and
-    /// callers can make up keys, they can use up these places, but not the memory.
+    /// At most 10,000 limiters of a client, in less than 100 MB of memory, are decided in this way at the same time;
+    /// a limiter frees its place when none of its grants counts any more. Calls of further limiters are denied as
+    /// with [`Deny`](OnOutage::Deny).
     ///
     /// The rate is the one that this client last saw, or else that of the handle
-    /// ([`with_rate`](crate::RateLimiter::with_rate)); without either, calls fail as with
-    /// [`Fail`](OnOutage::Fail). In the mode [`Mode::PerClient`](crate::Mode::PerClient) the whole rate is
-    /// this client's, and the fraction does not apply.
+    /// ([`with_rate`](crate::RateLimiter::with_rate)); without either, calls fail as with [`Fail`](OnOutage::Fail).
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) the whole rate is this client's, and the fraction does
+    /// not apply.
     Local(Fraction),
 }
 
@@ -106,12 +102,8 @@ impl Fraction {
 
     /// Checks that it can be left to others.
     pub(crate) fn check_headroom(self) -> Result<(), String> {
-        match self.parts == 0 || self.parts >= self.of {
-            true => {
-                Err(format!("a headroom of {self}: must be more than nothing, and less than all"))
-            }
-            false => Ok(()),
-        }
+        let detail = format!("a headroom of {self}: must be more than nothing, and less than all");
+        refuse(self.parts == 0 || self.parts >= self.of, &detail)
     }
 
     /// This part of a number of permits, rounded up.

@@ -1,5 +1,5 @@
-//! The parts of an axum service around its handlers: the layer, and [`serve_at`], which shuts down
-//! gracefully.
+//! The parts of an axum service around its handlers: the layer, which finds the address of a connection in
+//! `ConnectInfo<SocketAddr>`, and [`serve_at`], which shuts down gracefully.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
@@ -10,17 +10,13 @@
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let client = Client::builder().connect_lazy("redis://127.0.0.1:6379")?;
 //!     let address = Limit::new("address", Key::peer(), Rate::per_minute(300));
-//!     let limits = Limits::new(&client, [address])?;
-//!     let app = Router::new()
-//!         .route("/", get(async || "Hello.\n"))
-//!         .layer(RateLimitLayer::new(limits));
+//!     let layer = RateLimitLayer::new(Limits::new(&client, [address])?);
+//!     let app = Router::new().route("/", get(async || "Hello.\n")).layer(layer);
 //!     // Serves until SIGTERM or Ctrl-C.
 //!     serve_at("127.0.0.1:3000", app, &client).await?;
 //!     Ok(())
 //! }
 //! ```
-//!
-//! [`RateLimitLayer`] finds the address of a connection where axum puts it: in `ConnectInfo<SocketAddr>`.
 
 #[cfg(all(test, not(shuttle)))]
 mod tests;
@@ -49,15 +45,9 @@ pub use crate::web::{Key, Limit, Limits, TrustedProxies};
 /// How long requests in flight may take to finish, unless the service says otherwise.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Serves a router at this address until the process is told to end, and then closes the client.
-///
-/// The address names an interface and a port: `127.0.0.1:3000`, `0.0.0.0:80`, `[::]:80`, or a host name and a
-/// port. It is bound when the future is awaited; with the feature `tracing` an event then names it.
-/// Everything else is as in [`serve`].
-///
-/// # Errors
-///
-/// Fails if the address cannot be bound (the error names it), and for the reasons that [`serve`] lists.
+/// Like [`serve`], at this address: an interface and a port (`127.0.0.1:3000`, `0.0.0.0:80`, `[::]:80`), or a host
+/// name and a port. It is bound when the future is awaited, which fails if it cannot be (the error names it); with
+/// the feature `tracing` an event names it.
 pub fn serve_at(address: impl Into<String>, router: Router, client: &Client) -> Serve<TcpListener> {
     let address = address.into();
     let listener = async move {
@@ -119,9 +109,9 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         Serve { listener, router, client: client.clone(), drain: DRAIN, shutdown: None }
     }
 
-    /// How long requests in flight may take to finish, instead of ten seconds; zero does not wait. Together
-    /// with the client's deadline this should be less than what the platform waits before it kills the
-    /// process: 30 seconds by default in Kubernetes.
+    /// How long requests in flight may take to finish, instead of ten seconds; zero does not wait. Together with the
+    /// client's deadline this should be less than what the platform waits before it kills the process: 30 seconds by
+    /// default in Kubernetes.
     pub fn drain_within(mut self, longest: Duration) -> Self {
         self.drain = longest;
         self

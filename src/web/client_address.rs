@@ -16,12 +16,12 @@ const FORWARDED: &str = "forwarded";
 
 /// The proxies in front of a service, and the header in which they name the client.
 ///
-/// Anybody can send `X-Forwarded-For`, so the header counts only if the connection comes from one of these
-/// networks. It is read from the right, where the nearest proxy appends: the first address that is not one of
-/// these proxies is the client. Anything to the left of it was sent by the client.
+/// Anybody can send `X-Forwarded-For`, so the header counts only if the connection comes from one of these networks.
+/// It is read from the right, where the nearest proxy appends: the first address that is not one of these proxies is
+/// the client. Anything to the left of it was sent by the client.
 ///
-/// Name only networks from which no client can reach the service without going through a proxy, and only the
-/// header that your proxies write. A header that they merely pass on is under the client's control.
+/// Name only networks from which no client can reach the service without going through a proxy, and only the header
+/// that your proxies write, not one that they merely pass on.
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
-use super::key::KeyResult;
+use super::key::KeyFuture;
 use super::limit::is_another;
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
@@ -26,9 +26,6 @@ pub(super) struct LimitRequest<'a> {
     pub(super) permits: u64,
 }
 
-/// A limit by its number, what a request costs there, and its key.
-type KeySearch = (usize, u64, BoxFuture<'static, KeyResult>);
-
 impl Limits {
     /// Decides on a request. What needs the request is done at once; the future does the rest, and ends with the
     /// answer if the request is refused.
@@ -41,7 +38,7 @@ impl Limits {
         let shared = LazyCell::new(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
         let asked = self.limits.iter().enumerate().filter_map(|(at, LimitState { limit, .. })| {
             let permits = limit.cost_of(request, || *shared);
-            (permits > 0).then(|| (at, permits, limit.key.find(request)))
+            (permits > 0).then(|| (at, permits, limit.key.find(request, None)))
         });
         let asked = asked.collect();
         let grpc = request.grpc_content_type().map(str::to_owned);
@@ -60,7 +57,8 @@ impl Limits {
         .boxed()
     }
 
-    async fn admit(&self, asked: Vec<KeySearch>) -> Result<Admitted, Refusal> {
+    /// `asked`: limits by their numbers, what the request costs there, and its keys.
+    async fn admit(&self, asked: Vec<(usize, u64, KeyFuture)>) -> Result<Admitted, Refusal> {
         // Finds all keys before any permit is taken, because finding one may fail and take time.
         let mut steps = Vec::with_capacity(asked.len());
         for (at, permits, key) in asked {
@@ -72,7 +70,8 @@ impl Limits {
                     slot.tell(&self.client, text, format_args!("{error}"));
                     if !slot.limit.is_shadow {
                         let reason = Reason::NoKey(error);
-                        return Err(Refusal::new(&slot.limit, None, reason, Vec::new()));
+                        let limit = slot.limit.clone();
+                        return Err(Refusal { limit, key: None, reason, standings: Vec::new() });
                     }
                 }
             }
@@ -87,7 +86,13 @@ impl Limits {
             let due = due.min(Instant::now() + first.slot.limit.longest_wait());
             let (from, answers) = match self.ask_together(rest, &mut standings).await {
                 Some(answered) => answered,
-                None => (0, vec![self.ask(first, due).await]),
+                None => {
+                    let answer = match first.slot.handle(&self.client, &first.key) {
+                        Ok(handle) => take(&handle.limiter, first.permits, due).await,
+                        Err(error) => Err(error),
+                    };
+                    (0, vec![Unspent::new(answer)])
+                }
             };
             let (answered, later) = rest[from..].split_at(answers.len());
             rest = later;
@@ -126,7 +131,8 @@ impl Limits {
                     Err(error) => Reason::Failed(error),
                 };
                 // Dropping what is held gives it back.
-                return Err(Refusal::new(limit, Some(step.key.clone()), reason, standings));
+                let (limit, key) = (limit.clone(), Some(step.key.clone()));
+                return Err(Refusal { limit, key, reason, standings });
             }
         }
         let grants = held
@@ -134,15 +140,6 @@ impl Limits {
             .filter_map(|(answer, limit)| Some((answer.into_inner().ok()?.into_grant()?, limit)));
         let (grants, admission) = (grants.collect(), Admission(standings.into()));
         Ok(Admitted { admission, headers: self.headers, grants, in_use })
-    }
-
-    /// Asks one limit.
-    async fn ask(&self, step: &LimitRequest<'_>, due: Instant) -> Unspent {
-        let answer = match step.slot.handle(&self.client, &step.key) {
-            Ok(handle) => take(&handle.limiter, step.permits, due).await,
-            Err(error) => Err(error),
-        };
-        Unspent::new(answer)
     }
 
     /// Gives the limiter the rate of its limit, if it has one that the limit replaces, and asks again if that one

@@ -13,17 +13,18 @@ use crate::decision::Denial;
 pub enum RateHeaders {
     /// No other fields.
     None,
-    /// `RateLimit-Policy` and `RateLimit`, of draft-ietf-httpapi-ratelimit-headers-11:
+    /// `RateLimit-Policy` and `RateLimit`, of
+    /// [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/):
     ///
     /// ```text
     /// RateLimit-Policy: "user";q=100;w=60
     /// RateLimit: "user";r=42;t=60
     /// ```
     ///
-    /// `q` is the rate in permits and `w` its interval in seconds. The draft has no fractions, so `w` is left
-    /// out if the interval is not whole seconds. `r` is what is left. `t`, rounded up, is the number of
-    /// seconds for which no more than `r` is guaranteed: the interval, or for a refused request its wait,
-    /// which is also the `Retry-After`. A limit of requests at once has `qu="concurrent-requests"` and no `w`.
+    /// `q` is the rate in permits and `w` its interval in seconds, left out if these are not whole. `r` is what is
+    /// left. `t`, rounded up, is the number of seconds for which no more than `r` is guaranteed: the interval, or for
+    /// a refused request its wait, which is also the `Retry-After`. A limit of requests at once has
+    /// `qu="concurrent-requests"` and no `w`.
     #[default]
     Draft,
     /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds) for the limit

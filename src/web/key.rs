@@ -29,12 +29,6 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// // By tenant and path, both from the request.
 /// let tenant = Key::from_fn(|request| Some(request.path().split('/').nth(1)?.to_owned()));
 /// let by_tenant_and_path = Key::all([tenant, Key::path()]);
-/// // By something that must be looked up.
-/// let by_customer = Key::from_async_fn(|request| {
-///     let token = request.header("x-token").map(str::to_owned);
-///     async move { customer_of(token).await }
-/// });
-/// # async fn customer_of(token: Option<String>) -> Result<Option<String>, std::io::Error> { Ok(token) }
 /// ```
 ///
 /// # As a name
@@ -58,8 +52,8 @@ pub struct Key {
 }
 
 /// The key of a request; the number is that of bits of IPv6 addresses that count.
-type KeyFn = dyn Fn(&RequestHead<'_>, Option<u8>) -> BoxFuture<'static, KeyResult> + Send + Sync;
-pub(crate) type KeyResult = Result<Option<String>, KeyError>;
+type KeyFn = dyn Fn(&RequestHead<'_>, Option<u8>) -> KeyFuture + Send + Sync;
+pub(crate) type KeyFuture = BoxFuture<'static, Result<Option<String>, KeyError>>;
 
 impl Key {
     /// No key: all requests share one limiter, named after the limit.
@@ -67,19 +61,18 @@ impl Key {
         Key { is_global: true, ..Key::of(|_, _| ready(Ok(Some(String::new()))).boxed()) }
     }
 
-    /// The address of the other end of the connection, cut to its 64-bit network if it is IPv6. Behind a
-    /// proxy, use [`client`](Self::client).
+    /// The address of the other end of the connection, cut to its 64-bit network if it is IPv6. Behind a proxy, use
+    /// [`client`](Self::client).
     ///
     /// A request whose address is unknown is answered with 500; otherwise a limit by address would not limit
-    /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say
-    /// where the address is with `RateLimitLayer::peer_from`.
+    /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say where
+    /// the address is with `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
         Key::address(|request| request.peer())
     }
 
-    /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6. If the
-    /// connection does not come from one of the proxies, this is the same as [`peer`](Self::peer). Like
-    /// `peer`, it needs the address of the connection.
+    /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6; if the connection does
+    /// not come from one of the proxies, that of [`peer`](Self::peer), which it needs in any case.
     pub fn client(proxies: TrustedProxies) -> Self {
         Key::address(move |request| proxies.client(request))
     }
@@ -94,9 +87,8 @@ impl Key {
 
     /// The first header of this name. Requests without it, or with an empty one, have no key.
     ///
-    /// Callers choose their headers. Unless something has validated the header (that the session or API key
-    /// exists), a caller can have as many limiters as it likes. If the header is a secret, use
-    /// [`hashed`](Self::hashed) too.
+    /// Callers choose their headers: unless something has validated it, a caller can have as many limiters as it
+    /// likes. If the header is a secret, use [`hashed`](Self::hashed) too.
     pub fn header(name: &str) -> Self {
         let mistake = super::check_header_name(name).err();
         let name = name.to_owned();
@@ -124,7 +116,7 @@ impl Key {
             alternatives: keys.first().map_or(1, |key| key.alternatives),
             mistake: keys.iter().find_map(|key| key.mistake.clone()),
             ..Key::of(move |request, prefix| {
-                let parts: Vec<_> = keys.iter().map(|key| key.find_with(request, prefix)).collect();
+                let parts: Vec<_> = keys.iter().map(|key| key.find(request, prefix)).collect();
                 async move {
                     let mut found = Vec::with_capacity(parts.len());
                     for part in parts {
@@ -151,11 +143,11 @@ impl Key {
             alternatives: self.alternatives + other.alternatives,
             mistake: self.mistake.clone().or_else(|| other.mistake.clone()),
             ..Key::of(move |request, prefix| {
-                let mut first = self.find_with(request, prefix);
+                let mut first = self.find(request, prefix);
                 let found = first.as_mut().now_or_never();
                 // Started now, if it may be needed: the request is gone by the time that the first key is known.
                 let other =
-                    (!matches!(found, Some(Ok(Some(_))))).then(|| other.find_with(request, prefix));
+                    (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request, prefix));
                 let mark = mark.clone();
                 async move {
                     let found = match found {
@@ -172,22 +164,18 @@ impl Key {
         }
     }
 
-    /// The SHA-256 of this key, so that a secret such as a token does not appear in a name that operators can
-    /// see.
+    /// The SHA-256 of this key, so that a secret such as a token does not appear in a name that operators can see.
     ///
-    /// **This hides only what nobody can guess**, such as a random token. Anyone who sees the names can
-    /// recover a phone number, an e-mail address or a short number by hashing all candidates: use
-    /// [`hashed_with`](Self::hashed_with) for those.
+    /// **This hides only what nobody can guess**, such as a random token. For phone numbers, e-mail addresses or
+    /// short numbers, which can be found by hashing all candidates, use [`hashed_with`](Self::hashed_with).
     #[must_use]
     pub fn hashed(self) -> Self {
         Key { has_hash: true, mistake: self.mistake.clone(), ..self.then(name::hashed) }
     }
 
-    /// The HMAC-SHA-256 of this key with a secret, so that guessable values such as phone numbers and e-mail
-    /// addresses do not appear in names that operators can see: without the secret nobody can try values out.
-    ///
-    /// All services that share the limiters need the same secret, of at least 16 random bytes; a shorter one
-    /// is refused when the limits are built. With a different secret, every caller has a different limiter.
+    /// The HMAC-SHA-256 of this key with a secret, without which nobody can try values out: for guessable values such
+    /// as phone numbers and e-mail addresses. All services that share the limiters need the same secret, of at least
+    /// 16 random bytes; a shorter one is refused when the limits are built.
     #[must_use]
     pub fn hashed_with(self, secret: impl AsRef<[u8]>) -> Self {
         let secret = secret.as_ref().to_owned();
@@ -210,10 +198,9 @@ impl Key {
         Key::from_async_fn(move |request| ready(Ok::<_, KeyError>(key(request))))
     }
 
-    /// The key that this function's future returns; `None` lets the request pass uncounted, and an error is
-    /// answered with 500. The function copies what the future needs from the request.
-    ///
-    /// All keys of a request are found before any permit is taken.
+    /// The key that this function's future returns, for example from a database; `None` lets the request pass
+    /// uncounted, and an error is answered with 500. The function copies what the future needs from the request. All
+    /// keys of a request are found before any permit is taken.
     pub fn from_async_fn<F, Fut, E>(key: F) -> Self
     where
         F: Fn(&RequestHead<'_>) -> Fut + Send + Sync + 'static,
@@ -231,10 +218,7 @@ impl Key {
     }
 
     fn of(
-        find: impl Fn(&RequestHead<'_>, Option<u8>) -> BoxFuture<'static, KeyResult>
-        + Send
-        + Sync
-        + 'static,
+        find: impl Fn(&RequestHead<'_>, Option<u8>) -> KeyFuture + Send + Sync + 'static,
     ) -> Self {
         Key {
             find: Arc::new(find),
@@ -261,20 +245,12 @@ impl Key {
     fn then(self, change: impl Fn(&str) -> String + Clone + Send + Sync + 'static) -> Self {
         Key::of(move |request, prefix| {
             let change = change.clone();
-            self.find_with(request, prefix).map_ok(move |key| key.map(|key| change(&key))).boxed()
+            self.find(request, prefix).map_ok(move |key| key.map(|key| change(&key))).boxed()
         })
     }
 
-    pub(super) fn find(&self, request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
-        self.find_with(request, None)
-    }
-
-    /// As a part of a key with this prefix.
-    fn find_with(
-        &self,
-        request: &RequestHead<'_>,
-        ipv6_prefix: Option<u8>,
-    ) -> BoxFuture<'static, KeyResult> {
+    /// The key of a request; the prefix is that of the key that this one is a part of.
+    pub(super) fn find(&self, request: &RequestHead<'_>, ipv6_prefix: Option<u8>) -> KeyFuture {
         (self.find)(request, self.ipv6_prefix.or(ipv6_prefix))
     }
 }
@@ -319,7 +295,7 @@ mod tests {
                 request.headers_mut().insert(name, value);
             }
         }
-        key.find(&RequestHead::of(&request, None)).now_or_never().unwrap().unwrap()
+        key.find(&RequestHead::of(&request, None), None).now_or_never().unwrap().unwrap()
     }
 
     fn header(index: usize, is_async: bool) -> Key {
@@ -348,7 +324,11 @@ mod tests {
         let peer = "2001:db8:1:2::7".parse().ok();
         let found = |key: Key| {
             let request = http::Request::new(());
-            key.find(&RequestHead::of(&request, peer)).now_or_never().unwrap().unwrap().unwrap()
+            key.find(&RequestHead::of(&request, peer), None)
+                .now_or_never()
+                .unwrap()
+                .unwrap()
+                .unwrap()
         };
         assert_eq!(found(Key::peer()), "2001:db8:1:2::/64");
         let by_caller = || header(0, false).or(Key::peer());

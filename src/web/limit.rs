@@ -16,7 +16,8 @@ use crate::rate::Rate;
 use crate::semaphore::{Semaphore, SemaphoreOptions};
 use crate::store::limits::MOST_AT_ONCE;
 
-/// One limit of a service: a limiter for each [`Key`], and what a request costs.
+/// One limit of a service: a limiter for each [`Key`], and what a request costs. docs/web.md explains how keys become
+/// names, how limits are asked together, and how rates are rolled out.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,28 +32,22 @@ use crate::store::limits::MOST_AT_ONCE;
 ///     // Requests may wait for their turn.
 ///     .wait_up_to(Duration::from_millis(200))
 ///     .skip_if(|request| request.path() == "/health" || request.is_preflight());
-/// // Only failed attempts count.
-/// let logins = Limit::new("login", Key::peer(), Rate::per_minute(5))
-///     .skip_if(|request| request.path() != "/login")
-///     .count_if(|response| response.status() == 401);
 /// ```
 ///
 /// # The limiters
 ///
-/// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] is named `NAME`; Java services can use
-/// the same ones. A limiter that does not exist is created by its first request. If its rate has no
-/// keep-alive and the key is not global, it gets a keep-alive of twice its interval, at least a minute: the
-/// server then removes limiters that are not in use, which have all their permits by then.
+/// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] is named `NAME`; Java services can use the same
+/// ones. A limiter that does not exist is created by its first request. If its rate has no keep-alive and the key is
+/// not global, it gets a keep-alive of twice its interval, at least a minute: the server then removes limiters that
+/// are not in use, which have all their permits by then.
 ///
-/// **A limiter that exists keeps its rate**, whether it was set by Java, an operator or an earlier version of
-/// the service. With the feature `tracing`, the first request that meets a rate other than the limit's logs a
-/// warning. [`roll_out_from`](Self::roll_out_from) replaces the rates of earlier versions. A limiter that has
-/// the limit's rate but no keep-alive gets the limit's keep-alive.
+/// **A limiter that exists keeps its rate**, whoever has set it. With the feature `tracing`, the first request that
+/// meets a rate other than the limit's logs a warning. [`roll_out_from`](Self::roll_out_from) replaces the rates of
+/// earlier versions. A limiter that has the limit's rate but no keep-alive gets the limit's keep-alive.
 ///
 /// # Cancellation
 ///
-/// A request that is dropped while it waits takes nothing. One that is dropped while the service works on it
-/// counts.
+/// A request that is dropped while it waits takes nothing. One that is dropped while the service works on it counts.
 #[derive(Clone)]
 #[must_use = "a limit does nothing until it is in a list of `Limits`"]
 pub struct Limit {
@@ -122,7 +117,9 @@ impl Limit {
     pub fn concurrency(name: &str, key: Key, options: SemaphoreOptions) -> Self {
         Limit { concurrency: Some(options), ..Limit::new(name, key, None) }
     }
+}
 
+impl Limit {
     /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
@@ -142,15 +139,16 @@ impl Limit {
         self
     }
 
-    /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more
-    /// than the rate is refused without a `Retry-After`. More than a call can take, 2^32 − 1 permits or 10,000 of a
+    /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more than the
+    /// rate is refused without a `Retry-After`. More than a call can take, 2^32 − 1 permits or 10,000 of a
     /// [concurrency](Self::concurrency) limit, count as so many.
-    pub fn cost(self, permits: u64) -> Self {
-        self.cost_by(move |_| permits)
+    pub fn cost(mut self, permits: u64) -> Self {
+        self.cost = Some(Arc::new(move |_: &RequestHead<'_>| permits));
+        self
     }
 
-    /// Sets what a request costs, in permits: see [`cost`](Self::cost). To set the cost for several limits at
-    /// once, use [`Limits::cost_by`](super::Limits::cost_by).
+    /// Like [`cost`](Self::cost), by a function of the request. [`Limits::cost_by`](super::Limits::cost_by) sets the
+    /// cost for several limits at once.
     pub fn cost_by(
         mut self,
         cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
@@ -168,23 +166,22 @@ impl Limit {
         self
     }
 
-    /// Lets a request wait for its permits, for at most this long. A request that would have to wait longer
-    /// is refused at once. More than a year counts as a year. All limits of a request together make it wait
-    /// no longer than the longest of these times.
+    /// Lets a request wait for its permits, for at most this long; more than a year counts as a year. A request that
+    /// would have to wait longer is refused at once. All limits of a request together make it wait no longer than the
+    /// longest of these times.
     ///
-    /// While a request waits, the service behind the layer is kept ready for it: put layers that limit
-    /// concurrency inside this one.
+    /// While a request waits, the service behind the layer is kept ready for it: put layers that limit concurrency
+    /// inside this one.
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
         self.wait = wait.min(LONGEST_WAIT);
         self
     }
 
-    /// Gives the permits of a request back, in the background, unless its response is counted:
-    /// `|response| !response.is_failure()` does not count failures, and `|response| response.is_failure()`
-    /// counts nothing else.
+    /// Gives the permits of a request back, in the background, unless its response is counted: `|response|
+    /// !response.is_failure()` does not count failures.
     ///
-    /// The permits are taken before the request is served, so no more requests than the rate are in progress
-    /// at a time. A service that fails without a response counts as status 500.
+    /// The permits are taken before the request is served, so no more requests than the rate are in progress at a
+    /// time. A service that fails without a response counts as status 500.
     pub fn count_if(
         mut self,
         count: impl Fn(&ResponseHead<'_>) -> bool + Send + Sync + 'static,
@@ -193,12 +190,11 @@ impl Limit {
         self
     }
 
-    /// Sets what a request cost in the end, in permits, where only its response tells: from a header field,
-    /// from an extension, or from anything else in its head. `None` leaves it at what was taken before.
+    /// Sets what a request cost in the end, in permits, by the head of its response; `None` leaves it at what was
+    /// taken before, and more than 2^32 − 1 count as 2^32 − 1. A response that [`count_if`](Self::count_if) does not
+    /// count costs nothing.
     ///
-    /// The difference is given back or charged in the background: see
-    /// [`Grant::settle`](crate::Grant::settle). A response that [`count_if`](Self::count_if) does not count
-    /// costs nothing. More than 2^32 − 1 permits count as 2^32 − 1.
+    /// The difference is given back or charged in the background: see [`Grant::settle`](crate::Grant::settle).
     pub fn settle_by(
         mut self,
         cost: impl Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync + 'static,
@@ -207,57 +203,51 @@ impl Limit {
         self
     }
 
-    /// How long the server may take to decide, instead of the
-    /// [client's deadline](crate::ClientBuilder::deadline): see
+    /// How long the server may take to decide, without the time that requests [wait](Self::wait_up_to) for permits,
+    /// instead of the [client's deadline](crate::ClientBuilder::deadline): see
     /// [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
     ///
     /// Limits that are not [asked together](super::Limits) are asked one after the other, each within its own
-    /// deadline. While the server is slow, a request may therefore take as long as the deadlines of all its
-    /// limits together; limits that are asked together have the shortest of theirs. Time spent waiting for
-    /// permits ([`wait_up_to`](Self::wait_up_to)) is not included.
+    /// deadline, so a request may take as long as all of these. Limits that are asked together have the shortest of
+    /// theirs.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Options of the limiters: leases, remembered denials, the label of their metrics, and what happens
-    /// while the server is away ([`on_outage`](LimiterOptions::on_outage)).
-    ///
-    /// Without a policy here, the [client's](crate::ClientBuilder::on_outage) applies; without either,
-    /// requests are answered with 503. Without a [label](LimiterOptions::metrics_label), the limiters of all
-    /// keys share the limit's name as their label.
+    /// Options of the limiters: leases, remembered denials, the label of their metrics, and what happens while the
+    /// server is away ([`on_outage`](LimiterOptions::on_outage)). Without a policy here, the
+    /// [client's](crate::ClientBuilder::on_outage) applies; without either, requests are answered with 503. Without a
+    /// [label](LimiterOptions::metrics_label), the limiters of all keys share the limit's name as their label.
     pub fn options(mut self, options: LimiterOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. If
-    /// there are more keys, a handle's own state ends with it: its lease, and what it decides by itself
-    /// during an outage. Nothing else is lost.
+    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. With more
+    /// keys, a handle's own state ends with it: its lease, and what it decides by itself during an outage.
     pub fn max_handles(mut self, handles: usize) -> Self {
         self.most_handles = handles;
         self
     }
 
-    /// Decides and [reports](super::Limits::on_decision) but lets every request pass, to try out a limit.
-    /// Requests do not wait for permits, and nothing is added to answers. Errors and missing keys let
-    /// requests pass too.
+    /// Decides and [reports](super::Limits::on_decision) but lets every request pass, even without a decision or a
+    /// key, to try out a limit. Requests do not wait for permits, and nothing is added to answers.
     pub fn shadow(mut self) -> Self {
         self.is_shadow = true;
         self
     }
 
-    /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one
-    /// of these rates changes it to the limit's and keeps the usage. All other rates, such as those that an
-    /// operator has set, are left alone.
-    ///
-    /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the
-    /// usage.
+    /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one of these
+    /// rates changes it to the limit's and keeps the usage, unless the mode changes. All other rates, such as those
+    /// that an operator has set, are left alone. Rates are compared with their mode and without their keep-alive.
     pub fn roll_out_from(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
         self.roll_out_from = rates.into_iter().map(Rate::without_keep_alive).collect();
         self
     }
+}
 
+impl Limit {
     /// Whether a limiter with the rate `found` should get `rate`, because it has the rate of an earlier
     /// version or only lacks the keep-alive.
     pub(super) fn replaces(&self, found: Rate, rate: Rate) -> bool {
@@ -290,11 +280,6 @@ impl Limit {
     /// How long a request may wait for its permits.
     pub(super) fn longest_wait(&self) -> Duration {
         if self.is_shadow { Duration::ZERO } else { self.wait }
-    }
-
-    /// The rate of keys without their own.
-    pub(super) fn known_rate(&self) -> Option<Rate> {
-        self.policy.as_ref().map(Policy::rate).or(self.rate)
     }
 
     /// The rate of a key, with a keep-alive if each key has its own limiter.

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
 use crate::observe::Event;
+use crate::policy::Policy;
 use crate::rt::{Mutex, lock};
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
@@ -80,25 +81,28 @@ impl Limits {
     /// - the part of a limit's rate that this client may grant while the server is away
     ///   ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
+        let invalid = |detail: String| Err(Error::invalid(Operation::Limits, detail));
         let mut slots: Vec<LimitState> = Vec::new();
         for limit in limits {
             limit.check()?;
-            client.check_options(&limit.options, limit.known_rate()).map_err(|detail| {
-                let detail = format!("the limit {:?}: {detail}", limit.name);
-                Error::invalid(Operation::Limits, detail)
-            })?;
+            let on_outage = limit.options.on_outage.unwrap_or(client.0.core.outage_policy());
+            // That of keys without their own.
+            let rate = limit.policy.as_ref().map(Policy::rate).or(limit.rate);
+            let checked = limit.options.check();
+            let checked = checked.and_then(|()| rate.map_or(Ok(()), |it| on_outage.check_with(it)));
+            if let Err(detail) = checked {
+                return invalid(format!("the limit {:?}: {detail}", limit.name));
+            }
             // Otherwise the first request would find what is wrong with its options.
             limit.semaphore(client, &limit.name)?;
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
-                let detail = format!("two limits named {:?}: each needs its own", limit.name);
-                return Err(Error::invalid(Operation::Limits, detail));
+                return invalid(format!("two limits named {:?}: each needs its own", limit.name));
             }
             for LimitState { limit: other, .. } in &slots {
                 if let Some((one, all)) = limit.names_one_of(other).or(other.names_one_of(&limit)) {
-                    let detail = format!(
+                    return invalid(format!(
                         "a limit named {one:?}: a limiter of the limit {all:?} could have the same name"
-                    );
-                    return Err(Error::invalid(Operation::Limits, detail));
+                    ));
                 }
             }
             slots.push(LimitState {
@@ -117,7 +121,9 @@ impl Limits {
             on_decision: None,
         })
     }
+}
 
+impl Limits {
     /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
     /// by default. A request that costs nothing passes.
     pub fn cost_by(
@@ -166,7 +172,9 @@ impl Limits {
         self.on_decision = Some(Arc::new(report));
         self
     }
+}
 
+impl Limits {
     /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {

@@ -1,8 +1,7 @@
-//! Limits of a service, whatever its framework: features `tower` and `actix-web`.
+//! Limits of a service, whatever its framework: features `tower` and `actix-web`; docs/web.md is their guide.
 //!
-//! [`Limits`] is a list of [`Limit`]s. Each has a [`Key`], which tells its callers apart, a rate, and a cost
-//! per request. A layer asks them before each request:
-//! [`layer::RateLimitLayer`](crate::layer::RateLimitLayer) or
+//! [`Limits`] is a list of [`Limit`]s. Each has a [`Key`], which tells its callers apart, a rate, and a cost per
+//! request. A layer asks them before each request: [`layer::RateLimitLayer`](crate::layer::RateLimitLayer) or
 //! [`actix::RateLimit`](crate::actix::RateLimit).
 //!
 //! # What is answered
@@ -15,16 +14,13 @@
 //! | the server is away, or the limiter's queue is full | 503 | UNAVAILABLE |
 //! | the limiter is not set up, or the key cannot be found | 500 | INTERNAL |
 //!
-//! While the server is away, the limit's policy
-//! ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)) or the client's
-//! ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)) decides instead, if there is one. A gRPC
-//! call is a POST with gRPC's content type; its details are in `grpc-status-details-bin`. Refusals must not
-//! be cached (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
+//! While the server is away, the policy of the limit
+//! ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)) or of the client decides instead, if there is
+//! one. A gRPC call is a POST with gRPC's content type; its details are in `grpc-status-details-bin`. Refusals must
+//! not be cached (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
 //!
-//! Answers carry `RateLimit-Policy` and `RateLimit` as defined in
-//! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/):
-//! see [`RateHeaders`]. A page of another origin sees them only if the service lists them in
-//! `Access-Control-Expose-Headers`. Answers to such pages also need CORS headers, so put the CORS layer
+//! Answers carry the header fields of [`RateHeaders`]. A page of another origin sees them only if the service lists
+//! them in `Access-Control-Expose-Headers`. Answers to such pages also need CORS headers, so put the CORS layer
 //! outside this one; it then also answers preflights, which are not counted.
 
 mod admitted;

@@ -17,11 +17,11 @@ use crate::error::{Error, ErrorKind};
 /// A request that is not admitted.
 #[derive(Debug)]
 pub struct Refusal {
-    limit: Arc<Limit>,
-    key: Option<String>,
-    reason: Reason,
+    pub(super) limit: Arc<Limit>,
+    pub(super) key: Option<String>,
+    pub(super) reason: Reason,
     /// The standings of the limits before it.
-    standings: Vec<Standing>,
+    pub(super) standings: Vec<Standing>,
 }
 
 /// Why a request is not admitted.
@@ -45,15 +45,6 @@ const QUOTA_EXCEEDED: (&str, &str) = (
 );
 
 impl Refusal {
-    pub(super) fn new(
-        limit: &Arc<Limit>,
-        key: Option<String>,
-        reason: Reason,
-        standings: Vec<Standing>,
-    ) -> Self {
-        Refusal { limit: limit.clone(), key, reason, standings }
-    }
-
     /// The name of the limit that refused.
     pub fn limit(&self) -> &str {
         &self.limit.name
@@ -82,14 +73,6 @@ impl Refusal {
         }
     }
 
-    fn status(&self) -> StatusCode {
-        match &self.reason {
-            Reason::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
-            Reason::Failed(error) => trouble_of(error).1,
-            Reason::NoKey(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
     /// The answer. `grpc`: the content type of a gRPC call. The answer to a HEAD request has no body: some clients
     /// would take it for that of the next answer.
     pub(super) fn response(
@@ -98,7 +81,11 @@ impl Refusal {
         grpc: Option<String>,
         is_head: bool,
     ) -> http::Response<Bytes> {
-        let status = self.status();
+        let status = match &self.reason {
+            Reason::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::Failed(error) => trouble_of(error).1,
+            Reason::NoKey(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
         let (kind, title) = match status {
             StatusCode::TOO_MANY_REQUESTS => QUOTA_EXCEEDED,
             _ => ("about:blank", status.canonical_reason().unwrap_or_default()),

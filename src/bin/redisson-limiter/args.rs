@@ -1,13 +1,14 @@
-//! The command line.
+//! The command line, and its completions and manual pages.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use redisson_rate_limiter::Rate;
 
-use crate::exit::EXIT_CODES;
+use crate::exit::{EXIT_CODES, Exit, Failure, Result};
+use crate::out::Out;
 use crate::text::parse_duration;
 
 /// clap's own usage leaves out `--all`, and shows the URL as required if the environment has it.
@@ -307,4 +308,35 @@ pub struct ReplayArgs {
 fn parse_pair(text: &str) -> Result<(String, String), &'static str> {
     let (announced, reachable) = text.split_once('=').ok_or("must be like announced=reachable")?;
     Ok((announced.to_owned(), reachable.to_owned()))
+}
+
+pub fn completions(shell: Shell, out: &Out) -> Result<Exit> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    if shell == Shell::Bash {
+        // clap-rs/clap#6421: for a program whose name has a hyphen, clap writes one name for a subcommand's
+        // options and looks for another.
+        script = String::from_utf8_lossy(&script)
+            .replace("redisson__subcmd__limiter", "redisson__limiter")
+            .into_bytes();
+    }
+    out.write(&script)?;
+    Ok(Exit::Done)
+}
+
+/// The manual page of the program, or of one of its commands.
+pub fn man(of: Option<&str>, out: &Out) -> Result<Exit> {
+    let mut command = Arguments::command();
+    command.build();
+    if let Some(name) = of {
+        let found = command.find_subcommand(name).cloned();
+        command = found.ok_or_else(|| Failure::Usage(format!("there is no command {name:?}")))?;
+    }
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(command).render(&mut page);
+    rendered.map_err(|error| Failure::Io("the manual page".to_owned(), error))?;
+    out.write(&page)?;
+    Ok(Exit::Done)
 }

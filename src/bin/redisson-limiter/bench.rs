@@ -6,13 +6,13 @@ use redisson_rate_limiter::{Error, Mode, Rate, RateLimiter};
 
 use crate::Session;
 use crate::args::BenchArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::text::{count, quoted};
 
 /// If this program is killed, the limiter expires by itself.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-pub async fn run(session: &Session<'_>, args: &BenchArgs) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &BenchArgs) -> Result<Exit> {
     let client = &session.client;
     let name =
         args.name.clone().unwrap_or_else(|| format!("redisson-limiter-bench-{}", client.id()));

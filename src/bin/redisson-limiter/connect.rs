@@ -6,7 +6,7 @@ use redisson_rate_limiter::topology::{Replicated, Topology};
 use redisson_rate_limiter::{Client, ClientBuilder, Clock, Tls};
 
 use crate::args::{Common, Dated};
-use crate::exit::Failure;
+use crate::exit::{Failure, Result};
 use crate::out::Out;
 
 const PASSWORD: &str = "REDISSON_LIMITER_PASSWORD";
@@ -14,7 +14,7 @@ const SENTINEL_PASSWORD: &str = "REDISSON_LIMITER_SENTINEL_PASSWORD";
 const URL: &str = "redis://127.0.0.1:6379";
 
 /// Connects, with one attempt.
-pub async fn connect(common: &Common, out: &Out) -> Result<Client, Failure> {
+pub async fn connect(common: &Common, out: &Out) -> Result<Client> {
     // Not an error, because the environment may be meant for other servers too.
     let ignore = |variable: &str, why: &str| {
         if std::env::var_os(variable).is_some() {
@@ -61,7 +61,7 @@ pub fn other_names(name: &str, common: &Common) -> String {
     }
 }
 
-fn builder(common: &Common) -> Result<ClientBuilder, Failure> {
+fn builder(common: &Common) -> Result<ClientBuilder> {
     let mut builder = Client::builder().deadline(common.timeout);
     if common.clock == Dated::Server {
         builder = builder.clock(Clock::server());
@@ -91,14 +91,14 @@ fn builder(common: &Common) -> Result<ClientBuilder, Failure> {
 }
 
 /// The password from the file, without its line ending, or from the environment.
-fn password(common: &Common) -> Result<Option<String>, Failure> {
+fn password(common: &Common) -> Result<Option<String>> {
     let Some(path) = &common.password_file else { return Ok(std::env::var(PASSWORD).ok()) };
     let text = String::from_utf8(read(path)?);
     let text = text.map_err(|_| Failure::Usage(format!("{}: not UTF-8", path.display())))?;
     Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-fn tls(common: &Common) -> Result<Option<Tls>, Failure> {
+fn tls(common: &Common) -> Result<Option<Tls>> {
     let Common { ca, cert, key, tls_server_name, .. } = common;
     let mut tls = Tls::new();
     if let Some(ca) = ca {
@@ -114,7 +114,7 @@ fn tls(common: &Common) -> Result<Option<Tls>, Failure> {
     Ok(is_set.then_some(tls))
 }
 
-fn topology(common: &Common) -> Result<Topology, Failure> {
+fn topology(common: &Common) -> Result<Topology> {
     let usage = |text: &str| Failure::Usage(text.to_owned());
     let topology = match common.url.as_slice() {
         urls if common.replicated => Replicated::new(urls.iter().map(String::as_str))?.into(),
@@ -143,6 +143,6 @@ fn topology(common: &Common) -> Result<Topology, Failure> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| Failure::Io(path.display().to_string(), error))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Session;
 use crate::args::DoctorArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::findings::{Finding, FindingKind, Repairs, answered, examine};
 use crate::found::{View, walk, with_each};
 use crate::json::{self, SCHEMA};
@@ -32,13 +32,13 @@ struct Patient {
     left: Option<Vec<Finding>>,
 }
 
-pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let (mut patients, mut unreadable, mut missing) = (Vec::new(), 0, None);
     if args.all {
-        let found = walk(session, None, &args.scan).await?;
-        unreadable = found.unreadable;
-        let looks = with_each(found.limiters, out, "examining", async |(name, traces)| {
+        let found;
+        (found, unreadable) = walk(session, None, &args.scan).await?;
+        let looks = with_each(found, out, "examining", async |(name, traces)| {
             let view = View::found(client, &name, &traces, ENTRIES).await;
             Patient::of(name, view, args).await
         });
@@ -82,11 +82,7 @@ pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit, Failu
     Ok(if is_healthy { Exit::Done } else { Exit::No })
 }
 
-async fn named(
-    session: &Session<'_>,
-    name: &str,
-    args: &DoctorArgs,
-) -> Result<Option<Patient>, Failure> {
+async fn named(session: &Session<'_>, name: &str, args: &DoctorArgs) -> Result<Option<Patient>> {
     let name = name.to_owned();
     if args.semaphore {
         let findings = semaphore::examine(&session.client, &name, args.permits).await?;
@@ -111,9 +107,9 @@ impl Patient {
     /// Examines a limiter, unless it is outside of the key prefix.
     async fn of(
         name: String,
-        view: Result<Option<View>, Failure>,
+        view: Result<Option<View>>,
         args: &DoctorArgs,
-    ) -> Result<Option<Patient>, Failure> {
+    ) -> Result<Option<Patient>> {
         let view = match view {
             Ok(Some(view)) => view,
             Ok(None) => return Ok(None),
@@ -139,7 +135,7 @@ impl Patient {
 
     /// Carries out the repairs, and looks again. Each is one step on the server, which checks again before it writes.
     /// A limiter that has changed meanwhile does not keep others from being repaired.
-    async fn repair(&mut self, client: &Client, args: &DoctorArgs) -> Result<(), Failure> {
+    async fn repair(&mut self, client: &Client, args: &DoctorArgs) -> Result<()> {
         let Some((limiter, clients)) = &self.limiter else { return Ok(()) };
         for finding in &self.findings {
             match &finding.repairs {
@@ -159,11 +155,7 @@ impl Patient {
 }
 
 /// Repairs what can be repaired, after asking, and looks again; false if the answer was no.
-async fn fix(
-    session: &Session<'_>,
-    patients: &mut [Patient],
-    args: &DoctorArgs,
-) -> Result<bool, Failure> {
+async fn fix(session: &Session<'_>, patients: &mut [Patient], args: &DoctorArgs) -> Result<bool> {
     let Session { client, out, .. } = session;
     let fixes = |patient: &Patient| {
         patient.findings.iter().filter(|finding| finding.can_be_fixed()).count() as u64

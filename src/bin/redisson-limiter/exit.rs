@@ -1,7 +1,6 @@
 //! How the program ends: exit codes for scripts, and the reasons for failing.
 
 use std::io;
-use std::process::ExitCode;
 
 use redisson_rate_limiter::{Error, ErrorKind};
 
@@ -30,11 +29,8 @@ pub enum Exit {
     Other = 7,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
-    }
-}
+/// The answer of a command, or of a part of one.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -86,11 +82,9 @@ impl Failure {
             },
             Failure::Usage(_) => Exit::Usage,
             Failure::Missing(..) | Failure::KeysOfAnother { .. } => Exit::NoLimiter,
+            // The reader of the output has seen enough.
+            Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Failure::Io(..) => Exit::Other,
         }
-    }
-
-    pub fn is_closed_pipe(&self) -> bool {
-        matches!(self, Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }

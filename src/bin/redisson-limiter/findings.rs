@@ -8,7 +8,7 @@ use redisson_rate_limiter::admin::{Budget, ClientBudget, LogEntry, Repair, Store
 use redisson_rate_limiter::{Error, ErrorKind, Rate};
 
 use crate::args::DoctorArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::found::{BudgetView, View, expires_in, has_keys};
 use crate::text::{count, duration, excerpt, name, quoted};
 
@@ -119,7 +119,7 @@ impl Finding {
 const NAME_IS_TAKEN: &str = "choose another name for one of the two, or delete that key";
 
 /// Looks for all problems of a limiter. Changes nothing.
-pub async fn examine(view: &View, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> {
+pub async fn examine(view: &View, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for budget in &view.budgets {
         let Budget { value, log, .. } = budget.budget();
@@ -147,7 +147,7 @@ pub async fn examine(view: &View, args: &DoctorArgs) -> Result<Vec<Finding>, Fai
     Ok(findings)
 }
 
-async fn with_rate(view: &View, rate: Rate) -> Result<Vec<Finding>, Failure> {
+async fn with_rate(view: &View, rate: Rate) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     if rate.keep_alive().is_some_and(|keep_alive| keep_alive < rate.interval()) {
         let text = format!("the keep-alive is shorter than the interval: {rate}");
@@ -199,7 +199,7 @@ pub fn of_another_type(keys: [(&str, bool); 2], advice: &str) -> Vec<Finding> {
 }
 
 /// The answer; `None` if the limiter has changed since it was looked at, which the next look will show.
-pub fn answered<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
+pub fn answered<T>(answer: Result<T, Error>) -> Result<Option<T>> {
     match answer.map_err(Failure::from) {
         Ok(answer) => Ok(Some(answer)),
         Err(failure) if matches!(failure.exit(), Exit::NoLimiter | Exit::Damaged) => Ok(None),
@@ -214,7 +214,7 @@ async fn removal(
     kind: FindingKind,
     text: String,
     budgets: Vec<ClientBudget>,
-) -> Result<Finding, Failure> {
+) -> Result<Finding> {
     let advice = match view.limiter.sibling().await {
         Ok(None) => {
             let repairs = Repairs::Remove(budgets);
@@ -234,7 +234,7 @@ async fn removal(
 }
 
 /// Describes keys without a hash, and checks whether they are a limiter's and old enough to remove.
-async fn orphaned(view: &View, args: &DoctorArgs) -> Result<Finding, Failure> {
+async fn orphaned(view: &View, args: &DoctorArgs) -> Result<Finding> {
     // The keys of all clients are removed together with those of one client.
     let budgets: Vec<&Budget> = view
         .budgets

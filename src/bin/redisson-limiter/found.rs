@@ -11,21 +11,13 @@ use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter};
 
 use crate::Session;
 use crate::args::ScanArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::out::Out;
 use crate::text::in_ms;
 
 /// How many limiters are looked at together, so that a distant server does not take a round trip for each; it
 /// also bounds what other clients' calls wait for.
 const TOGETHER: usize = 32;
-
-/// The limiters that a walk finds by the names of keys.
-#[derive(Debug, Default)]
-pub struct FoundLimiters {
-    pub limiters: BTreeMap<String, LimiterTraces>,
-    /// The number of keys left out because their names are not UTF-8.
-    pub unreadable: u64,
-}
 
 /// The keys of a limiter, as far as their names tell.
 #[derive(Debug, Default)]
@@ -35,14 +27,15 @@ pub struct LimiterTraces {
     pub has_policy: bool,
 }
 
-/// Walks over all keys, and collects all limiters or just one.
+/// Walks over all keys, and collects all limiters or just one. Returns them by name, and the number of keys left out
+/// because their names are not UTF-8.
 pub async fn walk(
     session: &Session<'_>,
     only: Option<&str>,
     args: &ScanArgs,
-) -> Result<FoundLimiters, Failure> {
+) -> Result<(BTreeMap<String, LimiterTraces>, u64)> {
     let out = session.out;
-    let mut found = FoundLimiters::default();
+    let mut found = BTreeMap::<String, LimiterTraces>::new();
     let mut scan = session.client.scan_limiters(args.scan_count);
     while let Some(keys) = scan.next().await? {
         for key in keys {
@@ -50,7 +43,7 @@ pub async fn walk(
             let is_wanted = only
                 .is_none_or(|name| name == key.limiter || name == format!("{{{}}}", key.limiter));
             if is_wanted {
-                let traces = found.limiters.entry(key.limiter).or_default();
+                let traces = found.entry(key.limiter).or_default();
                 traces.clients.extend(key.client_id);
                 traces.has_policy |= key.is_policy;
             }
@@ -59,7 +52,7 @@ pub async fn walk(
         out.progress(&format!(
             "scanning: {} keys, {} limiters, server {} of {servers}",
             scan.looked_at(),
-            found.limiters.len(),
+            found.len(),
             (done + 1).min(servers)
         ));
         if done < servers {
@@ -67,8 +60,7 @@ pub async fn walk(
         }
     }
     out.end_progress();
-    found.unreadable = scan.unreadable();
-    Ok(found)
+    Ok((found, scan.unreadable()))
 }
 
 /// Runs an action on each limiter, several at a time, and returns the results in order.
@@ -77,10 +69,10 @@ pub async fn with_each<I: IntoIterator, T, F>(
     out: &Out,
     doing: &str,
     with_one: impl FnMut(I::Item) -> F,
-) -> Result<Vec<T>, Failure>
+) -> Result<Vec<T>>
 where
     I::IntoIter: ExactSizeIterator,
-    F: Future<Output = Result<T, Failure>>,
+    F: Future<Output = Result<T>>,
 {
     let limiters = limiters.into_iter();
     let total = limiters.len();
@@ -119,15 +111,15 @@ impl View {
         name: &str,
         entries: u64,
         scan: &ScanArgs,
-    ) -> Result<View, Failure> {
+    ) -> Result<View> {
         let client = &session.client;
         let limiter = client.limiter(name)?;
         let mut clients = BTreeSet::from([client.id().to_owned()]);
         let mut note = None;
         if !is_shared(&limiter.inspect(0).await?) {
             match walk(session, Some(name), scan).await {
-                Ok(found) => {
-                    clients.extend(found.limiters.into_values().flat_map(|traces| traces.clients));
+                Ok((found, _)) => {
+                    clients.extend(found.into_values().flat_map(|traces| traces.clients));
                 }
                 Err(failure) if failure.exit() == Exit::Access => {
                     note = Some(
@@ -154,7 +146,7 @@ impl View {
         name: &str,
         traces: &LimiterTraces,
         entries: u64,
-    ) -> Result<Option<View>, Failure> {
+    ) -> Result<Option<View>> {
         let mut view = View::of(client, client.limiter(name)?, &traces.clients, entries).await?;
         if !view.hash().exists() {
             // Limiters called `api` and `{api}` have the same values and logs, and the walk reports `api`.
@@ -181,7 +173,7 @@ impl View {
         limiter: RateLimiter,
         clients: &BTreeSet<String>,
         entries: u64,
-    ) -> Result<View, Failure> {
+    ) -> Result<View> {
         let own = limiter.budget_of(client.id());
         let inspection = own.inspect(entries).await?;
         let mut budgets = Vec::new();

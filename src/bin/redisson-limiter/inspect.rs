@@ -9,7 +9,7 @@ use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
 
 use crate::Session;
 use crate::args::InspectArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Result};
 use crate::found::{BudgetView, View, has_keys};
 use crate::json;
 use crate::out::{Out, Tone};
@@ -19,7 +19,7 @@ use crate::text::{bar, count, duration, excerpt, in_ms, name, quoted};
 const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
-pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
     let Session { common, out, .. } = session;
     let mut view = View::named(session, &args.name, args.entries, &args.scan).await?;
     if let Some(id) = &common.client_id {

@@ -1,16 +1,23 @@
-//! `list`: the limiters on the servers, with their rates.
+//! `list` and `top`: the limiters that a walk over all keys finds, by name, and the busiest ones.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use redisson_rate_limiter::admin::StoredPolicy;
 use redisson_rate_limiter::{Client, Rate};
 use serde_json::{Value, json};
 
 use crate::Session;
-use crate::args::ListArgs;
-use crate::exit::{Exit, Failure};
+use crate::args::{ListArgs, TopArgs};
+use crate::exit::{Exit, Result};
 use crate::found::{LimiterTraces, View, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
-use crate::text::{count, quoted, table};
+use crate::text::{bar, count, quoted, table};
+use crate::watch::Sample;
+
+/// The most log entries that `top` reads; more would tell little more.
+const ENTRIES: u64 = 2_000;
 
 struct ListRow {
     name: String,
@@ -23,16 +30,15 @@ struct ListRow {
     has_policies_only: bool,
 }
 
-pub async fn run(session: &Session<'_>, args: &ListArgs) -> Result<Exit, Failure> {
+pub async fn list(session: &Session<'_>, args: &ListArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
-    let found = walk(session, None, &args.scan).await?;
-    let rows = with_each(found.limiters, out, "looking", async |(name, traces)| {
-        row_of(client, name, traces).await
-    });
+    let (found, _) = walk(session, None, &args.scan).await?;
+    let rows =
+        with_each(found, out, "looking", async |(name, traces)| row_of(client, name, traces).await);
     let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    out.show(args.json, || as_json(&rows), || shown(&rows, out))?;
+    out.show(args.json, || listed_json(&rows), || listed(&rows, out))?;
     Ok(Exit::Done)
 }
 
@@ -40,7 +46,7 @@ async fn row_of(
     client: &Client,
     name: String,
     mut traces: LimiterTraces,
-) -> Result<Option<ListRow>, Failure> {
+) -> Result<Option<ListRow>> {
     // Their number suffices.
     let clients = std::mem::take(&mut traces.clients).len();
     let (name, rate, policies, is_missing) = match View::found(client, &name, &traces, 0).await {
@@ -60,7 +66,7 @@ async fn row_of(
     Ok((!row.has_policies_only || !row.policies.is_empty()).then_some(row))
 }
 
-fn shown(rows: &[ListRow], out: &Out) -> String {
+fn listed(rows: &[ListRow], out: &Out) -> String {
     let mut lines = Vec::new();
     for row in rows {
         let rate = match &row.rate {
@@ -79,7 +85,7 @@ fn shown(rows: &[ListRow], out: &Out) -> String {
     format!("{table}{} with a value or a log\n", count(rows.len() as u64, "limiter"))
 }
 
-fn as_json(rows: &[ListRow]) -> Value {
+fn listed_json(rows: &[ListRow]) -> Value {
     let row = |row: &ListRow| {
         json!({
             "limiter": row.name,
@@ -91,4 +97,109 @@ fn as_json(rows: &[ListRow]) -> Value {
     };
     let limiters: Vec<Value> = rows.iter().map(row).collect();
     json!({ "schema": SCHEMA, "found": rows.len(), "limiters": limiters })
+}
+
+struct TopRow {
+    name: String,
+    client_id: Option<String>,
+    rate: String,
+    /// `None` if that is unknown.
+    free: Option<u64>,
+    permits: u64,
+    /// `None` for a policy, which does not keep when permits were granted.
+    granted_per_second: Option<f64>,
+}
+
+pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
+    let Session { client, out, .. } = session;
+    let (found, _) = walk(session, None, &args.scan).await?;
+    let total = found.len();
+    let rows = with_each(found, out, "looking", async |(name, traces)| {
+        match View::found(client, &name, &traces, ENTRIES).await {
+            Ok(view) => Ok(view.iter().flat_map(rows_of).collect()),
+            // A name that no client can use on a cluster; doctor explains it.
+            Err(failure) if failure.exit() == Exit::Usage => Ok(Vec::new()),
+            Err(failure) => Err(failure),
+        }
+    });
+    let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
+    rows.sort_by(|a, b| {
+        let known = |row: &TopRow| row.granted_per_second.unwrap_or(-1.0);
+        known(b).total_cmp(&known(a)).then_with(|| b.used_part().total_cmp(&a.used_part()))
+    });
+    rows.truncate(args.limit);
+    out.show(args.json, || top_json(&rows, total), || top_text(&rows, total, out))?;
+    Ok(Exit::Done)
+}
+
+impl TopRow {
+    fn used(&self) -> u64 {
+        self.permits.saturating_sub(self.free.unwrap_or(self.permits))
+    }
+
+    fn used_part(&self) -> f64 {
+        self.used() as f64 / self.permits.max(1) as f64
+    }
+}
+
+/// A row for each budget, and for each policy of the name.
+fn rows_of(view: &View) -> Vec<TopRow> {
+    let budgets = view.budgets.iter().filter_map(|budget| {
+        let sample = Sample::of(&budget.inspection, Duration::MAX)?;
+        Some(TopRow {
+            name: view.name().to_owned(),
+            client_id: budget.client_id.clone(),
+            rate: sample.rate.to_string(),
+            free: sample.free,
+            permits: sample.rate.permits(),
+            granted_per_second: Some(sample.granted_per_second),
+        })
+    });
+    let policies = view.policies.iter().map(|it| TopRow {
+        name: view.name().to_owned(),
+        client_id: None,
+        rate: it.policy.to_string(),
+        free: Some(it.available),
+        permits: it.limit,
+        granted_per_second: None,
+    });
+    budgets.chain(policies).collect()
+}
+
+fn top_text(rows: &[TopRow], total: usize, out: &Out) -> String {
+    let line = |row: &TopRow| {
+        let id = row.client_id.as_ref().map(|id| quoted(&id.chars().take(8).collect::<String>()));
+        [
+            quoted(&row.name) + &id.map_or(String::new(), |id| format!(" ({id})")),
+            row.rate.clone(),
+            row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+            percent(row.used(), row.permits, out),
+        ]
+    };
+    let lines: Vec<_> = rows.iter().map(line).collect();
+    let table = table(["limiter", "rate", " granted/s", "in use"], &lines, out);
+    // A limiter in the mode PER_CLIENT has a row for each client.
+    let limiters: BTreeSet<&str> = rows.iter().map(|row| &*row.name).collect();
+    format!("{table}{} of {total} limiters with a value or a log\n", limiters.len())
+}
+
+/// A part as a number and as a bar.
+pub fn percent(part: u64, whole: u64, out: &Out) -> String {
+    let percent = part as f64 * 100.0 / whole.max(1) as f64;
+    format!("{percent:>3.0} % {}", out.paint(Tone::Good, bar(part, whole, 20)))
+}
+
+fn top_json(rows: &[TopRow], total: usize) -> Value {
+    let row = |row: &TopRow| {
+        json!({
+            "limiter": row.name,
+            "client_id": row.client_id,
+            "rate": row.rate,
+            "granted_per_second": row.granted_per_second,
+            "available": row.free,
+            "permits": row.permits,
+        })
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
+    json!({ "schema": SCHEMA, "found": total, "limiters": rows })
 }

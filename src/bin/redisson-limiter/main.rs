@@ -2,7 +2,6 @@
 //!
 //! Each command is a module. All of them use the crate's public API. docs/cli.md shows what they print.
 
-mod acquire;
 mod args;
 mod bench;
 mod connect;
@@ -17,9 +16,7 @@ mod out;
 mod rates;
 mod replay;
 mod semaphore;
-mod shell;
 mod text;
-mod top;
 mod watch;
 
 use std::process::ExitCode;
@@ -28,7 +25,7 @@ use clap::Parser;
 use redisson_rate_limiter::Client;
 
 use args::{Arguments, Command, Common};
-use exit::{Exit, Failure};
+use exit::{Exit, Failure, Result};
 use out::Out;
 
 /// The client and the terminal of a command.
@@ -46,25 +43,23 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime.block_on(run(&arguments, &out)),
         Err(error) => Err(Failure::Io("the runtime".to_owned(), error)),
     };
-    match ended {
-        Ok(exit) => exit.into(),
-        // The reader of the output has seen enough.
-        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(failure) => {
+    let exit = ended.unwrap_or_else(|failure| {
+        if failure.exit() != Exit::Done {
             out.complain(&failure.to_string());
-            if let Failure::Missing(_, name) = &failure {
-                out.complain(&connect::other_names(name, &arguments.common));
-            }
-            failure.exit().into()
         }
-    }
+        if let Failure::Missing(_, name) = &failure {
+            out.complain(&connect::other_names(name, &arguments.common));
+        }
+        failure.exit()
+    });
+    ExitCode::from(exit as u8)
 }
 
-async fn run(arguments: &Arguments, out: &Out) -> Result<Exit, Failure> {
+async fn run(arguments: &Arguments, out: &Out) -> Result<Exit> {
     let common = &arguments.common;
     match &arguments.command {
-        Command::Completions { shell } => return shell::completions(*shell, out),
-        Command::Man { command } => return shell::man(command.as_deref(), out),
+        Command::Completions { shell } => return args::completions(*shell, out),
+        Command::Man { command } => return args::man(command.as_deref(), out),
         Command::Replay(args) => return replay::run(args, out).await,
         _ => {}
     }
@@ -74,13 +69,13 @@ async fn run(arguments: &Arguments, out: &Out) -> Result<Exit, Failure> {
         Command::Inspect(args) => inspect::run(&session, args).await,
         Command::Watch(args) => watch::run(&session, args).await,
         Command::Top(args) if args.semaphore => semaphore::top(&session, args).await,
-        Command::Top(args) => top::run(&session, args).await,
-        Command::List(args) => list::run(&session, args).await,
+        Command::Top(args) => list::top(&session, args).await,
+        Command::List(args) => list::list(&session, args).await,
         Command::Doctor(args) => doctor::run(&session, args).await,
         Command::Set(args) => rates::set(&session, args).await,
         Command::Update(args) => rates::update(&session, args).await,
         Command::Reset(args) => rates::reset(&session, args).await,
-        Command::Acquire(args) => acquire::run(&session, args).await,
+        Command::Acquire(args) => rates::acquire(&session, args).await,
         Command::Bench(args) => bench::run(&session, args).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Replay(_) => Ok(Exit::Done),
     };

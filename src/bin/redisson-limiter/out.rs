@@ -8,7 +8,7 @@ use clap::ColorChoice;
 use crossterm::style::Stylize;
 use serde_json::Value;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, Result};
 use crate::json;
 use crate::text::visible;
 
@@ -25,7 +25,7 @@ pub enum Tone {
 /// Standard output and standard error.
 pub struct Out {
     colors: bool,
-    is_terminal: bool,
+    pub is_terminal: bool,
     /// The time of the last progress line; `None` if none is shown.
     progress: Cell<Option<Instant>>,
     shows_progress: bool,
@@ -51,10 +51,6 @@ impl Out {
         }
     }
 
-    pub fn is_terminal(&self) -> bool {
-        self.is_terminal
-    }
-
     /// Text in the colour of its meaning. The text must already be [`visible`].
     pub fn paint(&self, tone: Tone, text: impl Into<String>) -> String {
         let text = text.into();
@@ -71,7 +67,7 @@ impl Out {
     }
 
     /// Writes to standard output.
-    pub fn print(&self, text: &str) -> Result<(), Failure> {
+    pub fn print(&self, text: &str) -> Result<()> {
         self.end_progress();
         self.write(text.as_bytes())
     }
@@ -82,12 +78,12 @@ impl Out {
         as_json: bool,
         document: impl FnOnce() -> Value,
         text: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         self.print(&if as_json { json::text(&document()) } else { text() })
     }
 
     /// Writes bytes to standard output that are not text for people.
-    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
         written.map_err(|error| Failure::Io("standard output".to_owned(), error))
@@ -118,7 +114,7 @@ impl Out {
 
     /// Asks a question that must be answered with yes; `assumed` answers it. Without a terminal nobody can be
     /// asked.
-    pub fn confirm(&self, question: &str, assumed: bool) -> Result<bool, Failure> {
+    pub fn confirm(&self, question: &str, assumed: bool) -> Result<bool> {
         if assumed {
             return Ok(true);
         }

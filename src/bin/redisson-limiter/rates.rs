@@ -1,13 +1,44 @@
-//! `set`, `update` and `reset`: commands that replace a limiter or its usage.
+//! `acquire`, `set`, `update` and `reset`: commands that change one limiter.
 
-use redisson_rate_limiter::{ErrorKind, Mode, RateLimiter, Usage};
+use redisson_rate_limiter::{Decision, ErrorKind, Mode, RateLimiter, Usage};
 
 use crate::Session;
-use crate::args::{ResetArgs, SetArgs, UpdateArgs};
-use crate::exit::{Exit, Failure};
-use crate::text::quoted;
+use crate::args::{AcquireArgs, ResetArgs, SetArgs, UpdateArgs};
+use crate::exit::{Exit, Failure, Result};
+use crate::out::Tone;
+use crate::text::{duration_rounded_up, quoted};
 
-pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit, Failure> {
+pub async fn acquire(session: &Session<'_>, args: &AcquireArgs) -> Result<Exit> {
+    let Session { client, common, out } = session;
+    let mut limiter = client.limiter(&args.name)?;
+    if let Some(rate) = args.rate {
+        limiter = limiter.with_rate(rate);
+    }
+    let decision = limiter.try_acquire(args.permits, args.wait.unwrap_or_default()).await?;
+    let rate = match &decision {
+        Decision::Granted(grant) => Some(grant.rate()),
+        Decision::Denied(denial) => denial.rate(),
+    };
+    let (exit, said) = match decision {
+        Decision::Granted(_) => (Exit::Done, out.paint(Tone::Good, decision.to_string())),
+        Decision::Denied(denial) => {
+            let least = if denial.is_lower_bound() { "at least " } else { "" };
+            let text =
+                format!("denied: possible in {least}{}", duration_rounded_up(denial.retry_after()));
+            (Exit::No, out.paint(Tone::Bad, text))
+        }
+    };
+    out.print(&format!("{said}\n"))?;
+    if rate.is_some_and(|rate| rate.mode() == Mode::PerClient) && common.client_id.is_none() {
+        out.complain(
+            "each client of this limiter has a budget of its own, and this was a new one: name a client \
+             with --client-id; `inspect` lists them",
+        );
+    }
+    Ok(exit)
+}
+
+pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit> {
     let UpdateArgs { name, rate, .. } = &args.update;
     if !args.if_absent {
         return change(session, &args.update, true).await;
@@ -20,7 +51,7 @@ pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit, Failure>
     Ok(exit)
 }
 
-pub async fn update(session: &Session<'_>, args: &UpdateArgs) -> Result<Exit, Failure> {
+pub async fn update(session: &Session<'_>, args: &UpdateArgs) -> Result<Exit> {
     change(session, args, false).await
 }
 
@@ -29,7 +60,7 @@ async fn change(
     Session { client, common, out }: &Session<'_>,
     args: &UpdateArgs,
     may_create: bool,
-) -> Result<Exit, Failure> {
+) -> Result<Exit> {
     let UpdateArgs { name, rate, reset_usage } = args;
     let limiter = client.limiter(name)?;
     let name = quoted(name);
@@ -73,7 +104,7 @@ async fn change(
     Ok(Exit::Done)
 }
 
-pub async fn reset(session: &Session<'_>, args: &ResetArgs) -> Result<Exit, Failure> {
+pub async fn reset(session: &Session<'_>, args: &ResetArgs) -> Result<Exit> {
     let Session { client, common, out } = session;
     let limiter = client.limiter(&args.name)?;
     if args.delete {
@@ -115,7 +146,7 @@ async fn delete(
     Session { common, out, .. }: &Session<'_>,
     limiter: &RateLimiter,
     args: &ResetArgs,
-) -> Result<Exit, Failure> {
+) -> Result<Exit> {
     let name = quoted(&args.name);
     if common.client_id.is_some() {
         return Err(Failure::Usage(format!(

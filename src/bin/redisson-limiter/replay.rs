@@ -8,7 +8,7 @@ use redisson_rate_limiter::{Client, Clock, Decision, ErrorKind, InProcessStore, 
 use serde_json::{Value, json};
 
 use crate::args::ReplayArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration};
@@ -21,17 +21,13 @@ struct ReplayRequest {
     budget: usize,
 }
 
-/// The outcome of all requests under one rate.
-struct Replayed {
+/// The requests that one rate refuses.
+struct Replayed<'a> {
     rate: Rate,
-    granted: u64,
-    granted_permits: u64,
-    refused: u64,
-    refused_permits: u64,
-    first_refused_ms: Option<i64>,
+    refused: Vec<&'a ReplayRequest>,
 }
 
-pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit, Failure> {
+pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit> {
     let name = args.file.display().to_string();
     let mut bytes = Vec::new();
     let read = match name.as_str() {
@@ -52,7 +48,7 @@ pub async fn run(args: &ReplayArgs, out: &Out) -> Result<Exit, Failure> {
     }
     let text = || shown(&requests, &outcomes, out);
     out.show(args.json, || as_json(&requests, &outcomes), text)?;
-    let any_refused = outcomes.iter().any(|outcome| outcome.refused > 0);
+    let any_refused = outcomes.iter().any(|outcome| !outcome.refused.is_empty());
     Ok(if any_refused { Exit::No } else { Exit::Done })
 }
 
@@ -106,86 +102,74 @@ fn exported(text: &str, noted: impl FnOnce(&str)) -> Result<Vec<ReplayRequest>, 
 }
 
 /// Decides with one limiter; under a rate per client, with one for each budget.
-async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed, Failure> {
+async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed<'_>> {
     let (clock, clock_handle) = Clock::manual(0);
     let store = InProcessStore::with_clock(clock.clone());
     let client = Client::builder().clock(clock).in_process(&store)?;
-    let mut outcome = Replayed {
-        rate,
-        granted: 0,
-        granted_permits: 0,
-        refused: 0,
-        refused_permits: 0,
-        first_refused_ms: None,
-    };
+    let mut refused = Vec::new();
     for request in requests {
         clock_handle.set(request.date_ms);
         let limiter = match rate.mode() {
             Mode::PerClient => client.limiter(&format!("replay {}", request.budget))?,
             Mode::Overall => client.limiter("replay")?,
         };
-        let limiter = limiter.with_rate(rate);
-        let is_granted = match limiter.try_acquire_now(request.permits).await {
-            Ok(Decision::Granted(_)) => true,
-            Ok(Decision::Denied(_)) => false,
-            Err(error) if matches!(error.kind(), ErrorKind::ExceedsRate { .. }) => false,
+        match limiter.with_rate(rate).try_acquire_now(request.permits).await {
+            Ok(Decision::Granted(_)) => {}
+            Ok(Decision::Denied(_)) => refused.push(request),
+            Err(error) if matches!(error.kind(), ErrorKind::ExceedsRate { .. }) => {
+                refused.push(request);
+            }
             Err(error) => return Err(error.into()),
-        };
-        if is_granted {
-            outcome.granted += 1;
-            outcome.granted_permits += request.permits;
-        } else {
-            outcome.refused += 1;
-            outcome.refused_permits += request.permits;
-            outcome.first_refused_ms.get_or_insert(request.date_ms);
         }
     }
-    Ok(outcome)
+    Ok(Replayed { rate, refused })
 }
 
-fn shown(requests: &[ReplayRequest], outcomes: &[Replayed], out: &Out) -> String {
-    let begin = requests.first().map_or(0, |first| first.date_ms);
-    let permits = requests.iter().fold(0, |sum: u64, request| sum.saturating_add(request.permits));
-    let since = |date_ms: Option<i64>| {
-        let ms = date_ms.map_or(0, |date_ms| date_ms.saturating_sub(begin).unsigned_abs());
+fn permits_of<'a>(requests: impl IntoIterator<Item = &'a ReplayRequest>) -> u64 {
+    requests.into_iter().fold(0, |sum, request| sum.saturating_add(request.permits))
+}
+
+fn shown(requests: &[ReplayRequest], outcomes: &[Replayed<'_>], out: &Out) -> String {
+    let since = |request: Option<&ReplayRequest>| {
+        let dates = request.zip(requests.first()).map(|(one, first)| (one.date_ms, first.date_ms));
+        let ms = dates.map_or(0, |(date, first)| date.saturating_sub(first).unsigned_abs());
         duration(Duration::from_millis(ms))
+    };
+    let calls_of_permits = |calls: usize, one, permits| {
+        format!("{} of {}", count(calls as u64, one), count(permits, "permit"))
     };
     let budgets: BTreeSet<usize> = requests.iter().map(|request| request.budget).collect();
     let clients = match budgets.len() as u64 {
         0 | 1 => String::new(),
         number => format!(" of {}", count(number, "client")),
     };
-    let mut text = format!(
-        "{} of {}{clients} within {}\n",
-        count(requests.len() as u64, "grant"),
-        count(permits, "permit"),
-        since(requests.last().map(|last| last.date_ms))
-    );
-    for outcome in outcomes {
-        let refused = match outcome.refused {
-            0 => out.paint(Tone::Good, "nothing is refused"),
-            number => {
-                let (calls, permits) =
-                    (count(number, "call"), count(outcome.refused_permits, "permit"));
-                let after = since(outcome.first_refused_ms);
-                let text = format!("{calls} of {permits} refused, the first after {after}");
-                out.paint(Tone::Bad, text)
+    let grants = calls_of_permits(requests.len(), "grant", permits_of(requests));
+    let mut text = format!("{grants}{clients} within {}\n", since(requests.last()));
+    for Replayed { rate, refused } in outcomes {
+        let said = match refused.first() {
+            None => out.paint(Tone::Good, "nothing is refused"),
+            Some(first) => {
+                let calls =
+                    calls_of_permits(refused.len(), "call", permits_of(refused.iter().copied()));
+                let after = since(Some(first));
+                out.paint(Tone::Bad, format!("{calls} refused, the first after {after}"))
             }
         };
-        text.push_str(&format!("{:<12} {refused}\n", outcome.rate.to_string()));
+        text.push_str(&format!("{:<12} {said}\n", rate.to_string()));
     }
     text
 }
 
-fn as_json(requests: &[ReplayRequest], outcomes: &[Replayed]) -> Value {
-    let rate = |outcome: &Replayed| {
+fn as_json(requests: &[ReplayRequest], outcomes: &[Replayed<'_>]) -> Value {
+    let rate = |Replayed { rate, refused }: &Replayed<'_>| {
+        let refused_permits = permits_of(refused.iter().copied());
         json!({
-            "rate": json::rate(outcome.rate),
-            "granted": outcome.granted,
-            "granted_permits": outcome.granted_permits,
-            "refused": outcome.refused,
-            "refused_permits": outcome.refused_permits,
-            "first_refused_ms": outcome.first_refused_ms,
+            "rate": json::rate(*rate),
+            "granted": requests.len() - refused.len(),
+            "granted_permits": permits_of(requests) - refused_permits,
+            "refused": refused.len(),
+            "refused_permits": refused_permits,
+            "first_refused_ms": refused.first().map(|first| first.date_ms),
         })
     };
     let rates: Vec<Value> = outcomes.iter().map(rate).collect();

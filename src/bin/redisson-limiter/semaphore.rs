@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::Session;
 use crate::args::{InspectArgs, TopArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::findings::{Finding, FindingKind, of_another_type};
 use crate::found::with_each;
 use crate::inspect::{key, lifetime, line};
 use crate::json::{self, SCHEMA};
+use crate::list::percent;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration, excerpt, quoted, table};
-use crate::top::percent;
 
 /// The most permits that are looked at. Redisson's counting calls fail with fewer.
 const PERMITS: u64 = 10_000;
@@ -24,7 +24,7 @@ const TOO_MANY_EXPIRED: u64 = 8_000;
 /// The permits that are listed.
 const ROWS: usize = 10;
 
-pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
+pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let semaphore = read(client, &args.name, args.entries).await?;
     let text = || shown(&args.name, &semaphore, out);
@@ -33,7 +33,7 @@ pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, 
     Ok(if is_readable { Exit::Done } else { Exit::Damaged })
 }
 
-async fn read(client: &Client, name: &str, permits: u64) -> Result<StoredSemaphore, Failure> {
+async fn read(client: &Client, name: &str, permits: u64) -> Result<StoredSemaphore> {
     let semaphore = client.inspect_semaphore(name, permits).await?;
     match semaphore.is_missing() {
         true => Err(Failure::Missing("semaphore", name.to_owned())),
@@ -112,7 +112,7 @@ fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
 }
 
 /// Semaphores with the largest part of their permits out come first.
-pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit, Failure> {
+pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let rows = with_each(&args.names, out, "looking", async |name: &String| {
         Ok((name.as_str(), read(client, name, PERMITS).await?))
@@ -158,11 +158,7 @@ fn table_of(rows: &[(&str, StoredSemaphore)], out: &Out) -> String {
 }
 
 /// Looks for all problems of a semaphore that should have so many permits. Changes nothing.
-pub async fn examine(
-    client: &Client,
-    name: &str,
-    permits: Option<u32>,
-) -> Result<Vec<Finding>, Failure> {
+pub async fn examine(client: &Client, name: &str, permits: Option<u32>) -> Result<Vec<Finding>> {
     let semaphore = read(client, name, PERMITS).await?;
     let StoredSemaphore { value, out, .. } = &semaphore;
     let keys = [("value", *value == StoredKey::WrongType), ("set", *out == StoredKey::WrongType)];
@@ -237,12 +233,10 @@ pub async fn examine(
 fn end_together<T, U>(one: &StoredKey<T>, other: &StoredKey<U>) -> bool {
     use StoredKey::Present;
     match (one, other) {
-        (Present { time_to_live: one, .. }, Present { time_to_live: other, .. }) => {
-            match (one, other) {
-                (Some(one), Some(other)) => one.abs_diff(*other) <= Duration::from_millis(10),
-                (one, other) => one == other,
-            }
+        (Present { time_to_live: Some(one), .. }, Present { time_to_live: Some(other), .. }) => {
+            one.abs_diff(*other) <= Duration::from_millis(10)
         }
+        (Present { time_to_live: one, .. }, Present { time_to_live: other, .. }) => one == other,
         _ => true,
     }
 }

@@ -13,7 +13,7 @@ use redisson_rate_limiter::{Mode, Rate, RateLimiter};
 
 use crate::Session;
 use crate::args::{Common, WatchArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Result};
 use crate::found::expires_in;
 use crate::out::{Out, Tone};
 use crate::text::{bar, duration, quoted, sparkline};
@@ -70,21 +70,16 @@ impl Sample {
         self.free.map_or(0, |free| self.rate.permits().saturating_sub(free))
     }
 
-    pub fn use_of_rate(&self) -> f64 {
-        self.used() as f64 / self.rate.permits() as f64
-    }
-
-    fn free_text(&self) -> String {
+    /// The rate, the permits that are free, and the wait.
+    fn texts(&self) -> [String; 3] {
         let free = self.free.map_or("?".to_owned(), |free| free.to_string());
-        format!("{free} of {} free", self.rate.permits())
-    }
-
-    fn wait_text(&self) -> String {
-        format!("wait {}", self.wait.map_or("-".to_owned(), duration))
+        let free = format!("{free} of {} free", self.rate.permits());
+        let wait = format!("wait {}", self.wait.map_or("-".to_owned(), duration));
+        [self.rate.to_string(), free, wait]
     }
 }
 
-pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failure> {
+pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
     let Session { client, common, out } = session;
     if args.every < Duration::from_millis(50) {
         return Err(Failure::Usage("--every must be at least 50ms".to_owned()));
@@ -94,10 +89,7 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
         let (limiter, last) = (client.limiter(name)?, Err(String::new()));
         rows.push(WatchRow { limiter, past: VecDeque::new(), last });
     }
-    let screen = match out.is_terminal() && !args.lines {
-        true => Some(Screen::open()?),
-        false => None,
-    };
+    let screen = (out.is_terminal && !args.lines).then(Screen::open).transpose()?;
     let mut looks = 0;
     let mut ticks = tokio::time::interval(args.every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -132,7 +124,7 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit, Failur
 }
 
 impl WatchRow {
-    async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<(), Failure> {
+    async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<()> {
         let inspection = self.limiter.inspect(args.entries).await?;
         self.last = match (&inspection.rate, Sample::of(&inspection, args.every)) {
             // The budget of a client that exists only here would be meaningless.
@@ -156,18 +148,16 @@ impl WatchRow {
         let name = quoted(self.limiter.name());
         match &self.last {
             Err(problem) => format!("{name}: {problem}\n"),
-            Ok(last) => format!(
-                "{name}: {}, {}, {:.1} granted/s, {}\n",
-                last.rate,
-                last.free_text(),
-                last.granted_per_second,
-                last.wait_text()
-            ),
+            Ok(last) => {
+                let ([rate, free, wait], granted) = (last.texts(), last.granted_per_second);
+                format!("{name}: {rate}, {free}, {granted:.1} granted/s, {wait}\n")
+            }
         }
     }
 
     fn use_of_rate(&self) -> f64 {
-        self.last.as_ref().map_or(0.0, Sample::use_of_rate)
+        let part = |last: &Sample| last.used() as f64 / last.rate.permits() as f64;
+        self.last.as_ref().map_or(0.0, part)
     }
 }
 
@@ -191,20 +181,17 @@ fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
                 continue;
             }
         };
-        let permits = last.rate.permits();
+        let ([rate, free_text, wait], permits) = (last.texts(), last.rate.permits());
         let past = row.past.iter().skip(row.past.len().saturating_sub(chart));
+        let used = out.paint(Tone::Doubtful, bar(last.used(), permits, 20));
         let free = sparkline(past.clone().map(|(free, _)| *free), permits);
         let granted = sparkline(past.map(|(_, granted)| *granted), 1);
+        let [free, granted] = [free, granted].map(|line| out.paint(Tone::Good, line));
+        let per_second = last.granted_per_second;
         let _ = write!(
             text,
-            "{title}  {}  {}  {}  {}\r\n  free     {}\r\n  granted  {} {:.1}/s\r\n",
-            last.rate,
-            last.free_text(),
-            out.paint(Tone::Doubtful, bar(last.used(), permits, 20)),
-            last.wait_text(),
-            out.paint(Tone::Good, free),
-            out.paint(Tone::Good, granted),
-            last.granted_per_second
+            "{title}  {rate}  {free_text}  {used}  {wait}\r\n  free     {free}\r\n  granted  {granted} \
+             {per_second:.1}/s\r\n"
         );
     }
     text
@@ -214,7 +201,7 @@ fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
 struct Screen;
 
 impl Screen {
-    fn open() -> Result<Self, Failure> {
+    fn open() -> Result<Self> {
         execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(terminal)?;
         Ok(Screen)
     }

@@ -41,34 +41,20 @@ pub struct IgnoredSetting {
 }
 
 impl ClientBuilder {
-    /// Reads the Java side's configuration file: the block of one server, of a cluster, of sentinels or of
-    /// replicated servers, in the layout of Redisson 3.x or 4.x (which has credentials and TLS at the root).
-    /// Settings that this builder already has are kept.
+    /// Reads the Java side's configuration file: the block of one server, of a cluster, of sentinels or of replicated
+    /// servers, in the layout of Redisson 3.x or 4.x (which has credentials and TLS at the root). Settings that this
+    /// builder already has are kept. With the feature `redisson-yaml`; docs/deployment.md has an example.
     ///
-    /// It takes over the addresses and the database; the user and the password; a `nameMapper` that has only
-    /// a `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a cluster
-    /// or of sentinels; and for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the files are in
-    /// PEM format. `${NAME}` and `${NAME:-default}` are replaced by environment variables.
-    /// [`RedissonYaml::ignored`] lists all other settings. With the feature `redisson-yaml`.
-    ///
-    /// ```no_run
-    /// use redisson_rate_limiter::Client;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let file = Client::builder().redisson_yaml("redisson.yaml")?;
-    /// for ignored in file.ignored() {
-    ///     eprintln!("redisson.yaml: {ignored}");
-    /// }
-    /// let client = file.connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// It takes over the addresses and the database; the user and the password; a `nameMapper` that has only a
+    /// `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a cluster or of
+    /// sentinels; and for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the files are in PEM format.
+    /// `${NAME}` and `${NAME:-default}` are replaced by environment variables. [`RedissonYaml::ignored`] lists all
+    /// other settings.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read, does not
-    /// have exactly one such block, or has a setting that must not be ignored:
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read, does not have
+    /// exactly one such block, or has a setting that must not be ignored:
     ///
     /// - an invalid address, or a variable without a value;
     /// - a certificate store that is not a file in PEM format, unless this builder has `tls` settings;
@@ -100,11 +86,7 @@ impl RedissonYaml {
         &self.ignored
     }
 
-    /// Connects: see [`ClientBuilder::connect`].
-    ///
-    /// # Cancel safety
-    ///
-    /// The future may be dropped at any time.
+    /// Connects: see [`ClientBuilder::connect`]. The future may be dropped at any time.
     pub async fn connect(self) -> Result<Client, Error> {
         self.builder.connect(self.topology).await
     }
@@ -172,7 +154,7 @@ impl Reader {
         let topology = match self.kind {
             "singleServerConfig" => nodes.next().unwrap_or("").try_into().map(Topology::Single),
             "clusterServersConfig" => Cluster::new(nodes).map(Topology::from),
-            "sentinelServersConfig" => self.read_sentinels()?.map(Topology::from),
+            "sentinelServersConfig" => Ok(self.read_sentinels()?.into()),
             "replicatedServersConfig" => Replicated::new(nodes).map(Topology::from),
             _ => {
                 return Err("masterSlaveServersConfig is not supported: its master is fixed. Use \
@@ -180,7 +162,7 @@ impl Reader {
                     .to_owned());
             }
         };
-        let topology = topology.map_err(|error| error.to_string())?;
+        let topology = topology.map_err(said)?;
         self.read_tls(&topology)?;
         if let Some(timeout) = self.number("timeout")? {
             self.builder.deadline.get_or_insert(Duration::from_millis(timeout));
@@ -272,26 +254,23 @@ impl Reader {
         }
         for (from, to) in map.entries {
             let to = text_of("natMapper", Some(to))?.unwrap_or_default();
-            let added = self.builder.access.address_map.add([(&*from, &*to)]);
-            added.map_err(|error| error.to_string())?;
+            self.builder.access.address_map.add([(&*from, &*to)]).map_err(said)?;
         }
         Ok(())
     }
 
-    fn read_sentinels(&mut self) -> Result<Result<Sentinels, Error>, Why> {
+    fn read_sentinels(&mut self) -> Result<Sentinels, Why> {
         let name = self.needed("masterName")?;
         let addresses = self.addresses("sentinelAddresses")?;
-        let (user, password) = (self.text("sentinelUsername")?, self.text("sentinelPassword")?);
         let sentinels = Sentinels::new(name, addresses.iter().map(String::as_str));
-        Ok(sentinels.map(|mut sentinels| {
-            if let Some(user) = user {
-                sentinels = sentinels.user(user);
-            }
-            match password {
-                Some(password) => sentinels.password(password),
-                None => sentinels,
-            }
-        }))
+        let mut sentinels = sentinels.map_err(said)?;
+        if let Some(user) = self.text("sentinelUsername")? {
+            sentinels = sentinels.user(user);
+        }
+        if let Some(password) = self.text("sentinelPassword")? {
+            sentinels = sentinels.password(password);
+        }
+        Ok(sentinels)
     }
 
     fn read_tls(&mut self, topology: &Topology) -> Result<(), Why> {
@@ -354,18 +333,15 @@ impl Reader {
         self.text(name)?.map(number).transpose()
     }
 
-    /// A list, or a single element.
-    fn list(&mut self, name: &str) -> Result<Vec<String>, Why> {
+    /// The addresses of a list, or a single one.
+    fn addresses(&mut self, name: &str) -> Result<Vec<String>, Why> {
         let list = match self.take(name) {
             Some(Node::List(list)) => list,
             Some(one) => vec![one],
             None => return Err(format!("{} has no {name}", self.kind)),
         };
-        list.into_iter().filter_map(|node| text_of(name, Some(node)).transpose()).collect()
-    }
-
-    fn addresses(&mut self, name: &str) -> Result<Vec<String>, Why> {
-        Ok(self.list(name)?.iter().map(|url| address(url)).collect())
+        let urls = list.into_iter().filter_map(|node| text_of(name, Some(node)).transpose());
+        urls.map(|url| Ok(address(&url?))).collect()
     }
 
     fn ignore(&mut self, name: &str, reason: &'static str) {
@@ -425,6 +401,10 @@ fn text_of(name: &str, node: Option<Node>) -> Result<Option<String>, Why> {
         },
         Some(_) => Err(format!("{name}: must be text")),
     }
+}
+
+fn said(error: Error) -> Why {
+    error.to_string()
 }
 
 fn invalid(detail: String) -> Error {
