@@ -420,7 +420,7 @@ impl LimitGroup {
 /// Fails if one call cannot decide about both limiters.
 fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
     let invalid = |detail: String| Err(Error::invalid(Operation::Limiter, detail));
-    let policies = [one, other].map(|it| it.engine().policy.as_ref().map(|policy| &policy.rules));
+    let policies = [one, other].map(|it| it.engine().rules.policy().map(|policy| &policy.rules));
     for (limiter, policy) in [one, other].iter().zip(policies) {
         if policy.is_some_and(|policy| policy.is_foreign() || policy.is_rgcra()) {
             return invalid(format!(

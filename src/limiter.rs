@@ -91,7 +91,7 @@ pub struct RateLimiter {
 impl RateLimiter {
     pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
         let deadline = shared.limiters.deadline;
-        let policy = shared.engine.policy.as_ref().map(Followed::rate);
+        let policy = shared.engine.rules.policy().map(Followed::rate);
         let semaphore = shared.engine.semaphore.as_ref().map(|it| it.terms);
         let rate = policy.or(semaphore.and_then(|terms| Some(terms.rate(terms.create?))));
         RateLimiter { shared, deadline, rate: rate.map(Arc::new) }
@@ -207,7 +207,7 @@ impl RateLimiter {
 
     /// An error if the limiter has a policy: then there is no rate and no log on the server.
     pub(crate) fn check_is_redissons(&self, operation: Operation, call: &str) -> Result<(), Error> {
-        let Some(policy) = &self.engine().policy else { return Ok(()) };
+        let Some(policy) = self.engine().rules.policy() else { return Ok(()) };
         let detail = format!(
             "{call} of a limiter with the policy `{}`: must be a limiter of Redisson's rules, from Client::limiter",
             policy.rules.word()

@@ -24,7 +24,7 @@ impl Engine {
         let runtime = self.core.runtime()?;
         let engine = self.clone();
         let written = async move {
-            match &engine.policy {
+            match engine.rules.policy() {
                 Some(policy) => {
                     engine.charge_policy(policy, engine.new_id(), permits).await.map(drop)
                 }

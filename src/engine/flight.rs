@@ -275,7 +275,7 @@ impl Flight {
             groups: self.call.groups.clone(),
         };
         let limit = self.attempt_limit();
-        let answer = match (&engine.policy, &engine.semaphore) {
+        let answer = match (engine.rules.policy(), &engine.semaphore) {
             (Some(policy), _) => self.attempt_policy(policy, &call.groups, limit),
             (_, Some(semaphore)) => self.attempt_semaphore(semaphore, &call.groups, limit),
             _ if engine.members.is_empty() => engine.attempt(call, limit),

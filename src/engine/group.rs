@@ -54,7 +54,7 @@ impl Engine {
 
     /// Whether it is a group of limiters with policies.
     pub(crate) fn has_policies(&self) -> bool {
-        self.members.first().is_some_and(|member| member.engine.policy.is_some())
+        self.members.first().is_some_and(|member| member.engine.rules.policy().is_some())
     }
 
     /// Makes one attempt at a group's call; `call` is the part that its limiters have in common, and `number` the
@@ -68,7 +68,7 @@ impl Engine {
     ) -> Reply<AcquireReply> {
         if let Some(lane) = number {
             let calls = self.members.iter().enumerate().filter_map(|(at, member)| {
-                let policy = member.engine.policy.as_ref()?;
+                let policy = member.engine.rules.policy()?;
                 let groups = groups_of(&call.groups, costs, at);
                 let call = self.policy_call(policy, lane.clone(), groups);
                 Some((member.engine.keys.clone(), call))

@@ -93,7 +93,7 @@ impl LaneState {
     /// The number of the next call, if calls are numbered.
     pub(super) fn next_number(&mut self, engine: &Engine) -> Option<LaneCall> {
         let is_numbered =
-            engine.policy.is_some() || engine.has_policies() || engine.is_plain_semaphore();
+            engine.rules.policy().is_some() || engine.has_policies() || engine.is_plain_semaphore();
         is_numbered.then(|| self.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin())
     }
 

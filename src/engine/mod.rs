@@ -121,8 +121,7 @@ pub(crate) struct Core {
 /// One limiter in one client.
 pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
-    /// `None`: the limiter is Redisson's, or it is a semaphore.
-    pub(crate) policy: Option<Followed>,
+    pub(crate) rules: Rules,
     /// Set if it is no limiter but a semaphore.
     pub(crate) semaphore: Option<Semaphore>,
     pub(crate) keys: Keys,
@@ -279,8 +278,8 @@ impl Engine {
         let observer = LimiterObserver::new(&name, policy, &core.observers);
         Engine {
             name,
-            policy: rules.policy().cloned(),
             semaphore: rules.terms().map(Semaphore::new),
+            rules,
             keys,
             core,
             server_time,
@@ -297,19 +296,10 @@ impl Engine {
         }
     }
 
-    /// The rules that it follows.
-    pub(crate) fn rules(&self) -> Rules {
-        match (&self.policy, &self.semaphore) {
-            (Some(policy), _) => Rules::Policy(policy.clone()),
-            (_, Some(semaphore)) => Rules::Semaphore(semaphore.terms),
-            _ => Rules::Redisson,
-        }
-    }
-
     /// Whether it is a limiter, or a group of limiters, with a rate and a log.
     #[inline]
     pub(crate) fn is_redissons_limiter(&self) -> bool {
-        self.policy.is_none() && self.semaphore.is_none() && !self.has_policies()
+        matches!(self.rules, Rules::Redisson) && !self.has_policies()
     }
 
     /// Records a time seen on the server's clock. Answers may overtake each other, so slightly older times

@@ -47,7 +47,7 @@ impl Engine {
             groups: vec![group],
         };
         let reply = loop {
-            let answer = match &self.policy {
+            let answer = match self.rules.policy() {
                 Some(policy) => self.ask_once_of_policy(policy, (id, key), &request, behind).await,
                 None => self.ask_once(call.clone(), request.clone()).await,
             };

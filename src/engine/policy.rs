@@ -121,8 +121,8 @@ impl Flight {
     /// made anew.
     pub(super) fn lane_call(&self) -> Option<LaneCall> {
         let engine = &self.engine;
-        let own = engine.policy.as_ref();
-        let members = engine.members.iter().filter_map(|member| member.engine.policy.as_ref());
+        let own = engine.rules.policy();
+        let members = engine.members.iter().filter_map(|member| member.engine.rules.policy());
         let interval_ms = own.into_iter().chain(members).map(|it| it.rate().interval_ms()).min()?;
         let max_age = || engine.core.latency.longest_on_time(interval_ms);
         let max_age_us = (!self.attempts.is_first()).then(max_age);
@@ -165,7 +165,7 @@ impl Flight {
         }
         let members = engine.members.iter().map(|member| &member.engine);
         for engine in members.chain([engine]) {
-            if engine.policy.is_none() && !engine.is_plain_semaphore() {
+            if engine.rules.policy().is_none() && !engine.is_plain_semaphore() {
                 continue;
             }
             let Ok(runtime) = engine.core.own_runtime() else { return };
@@ -209,7 +209,7 @@ impl Engine {
 
     /// Whether it grants permits from a later time on.
     pub(crate) fn is_queue(&self) -> bool {
-        self.policy.as_ref().is_some_and(|policy| policy.rules.is_queue())
+        self.rules.policy().is_some_and(|policy| policy.rules.is_queue())
     }
 
     /// Gives permits of a call back. Each refund has a number of its own, and is attempted under it until it is
@@ -254,7 +254,7 @@ impl Engine {
     /// Makes a call without requests, which gives back what its lane has abandoned.
     async fn give_back_abandoned(self: &Arc<Self>, number: LaneCall) -> Result<(), Error> {
         let deadline = instant_after(BACKGROUND_DEADLINE);
-        if let Some(policy) = &self.policy {
+        if let Some(policy) = self.rules.policy() {
             let call = |lane| self.policy_call(policy, lane, Vec::new());
             let reply =
                 self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;

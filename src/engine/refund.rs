@@ -218,7 +218,7 @@ impl Engine {
             let known = state.left.unwrap_or(entry.granted);
             (open, unsure, known, state.returned)
         };
-        if let Some(policy) = &self.policy {
+        if let Some(policy) = self.rules.policy() {
             // What a key was granted stays the key's, and has no mark.
             let Some(mark) = entry.mark else { return Ok(0) };
             if self.is_queue() && returned > requested {

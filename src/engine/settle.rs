@@ -158,7 +158,7 @@ impl Flight {
 /// The error for a request of more permits than the rate allows.
 fn exceeds(decided: &Decided, permits: u64, costs: Option<&MemberCosts>) -> Error {
     let mut members = decided.members.iter().zip(costs.into_iter().flatten());
-    let most = |member: &Decided| match &member.engine.policy {
+    let most = |member: &Decided| match member.engine.rules.policy() {
         Some(policy) => policy.rules.limit(),
         None => member.rate.permits(),
     };

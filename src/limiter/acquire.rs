@@ -130,7 +130,7 @@ impl RateLimiter {
             let detail = "an empty key: must have at least one byte".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
-        if let Some(policy) = &self.engine().policy
+        if let Some(policy) = self.engine().rules.policy()
             && policy.rules.of_key(key.as_ref()).is_none()
         {
             let detail = "a key that is not text: Mixer's deduplication ids are UTF-8".to_owned();

@@ -107,7 +107,7 @@ impl RateLimiter {
     /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter; otherwise those [of
     /// the server](RateLimiter#errors-of-the-server).
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
-        let rules = self.engine().rules();
+        let rules = self.engine().rules.clone();
         let to = self.limiters().keys(name, &rules, Operation::Rename)?;
         let target = self.limiters().handle(name, rules)?;
         // Afterwards each of the two names has another limiter, or none.

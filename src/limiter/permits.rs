@@ -71,7 +71,7 @@ impl RateLimiter {
     }
 
     async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
-        if let Some(policy) = &self.engine().policy {
+        if let Some(policy) = self.engine().rules.policy() {
             let call = PolicyPeekCall {
                 policy: policy.rules.clone(),
                 is_stored: policy.is_stored,

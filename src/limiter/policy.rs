@@ -42,7 +42,7 @@ impl RateLimiter {
     /// See [`try_acquire`](Self::try_acquire). A start that is given back is free again only if it is the last
     /// one that was granted, and has not come.
     pub async fn try_reserve(&self, permits: u64) -> Result<Decision, Error> {
-        let Some(delay) = self.engine().policy.as_ref().and_then(|it| it.rules.max_delay()) else {
+        let Some(delay) = self.engine().rules.policy().and_then(|it| it.rules.max_delay()) else {
             let detail = "try_reserve of a limiter that is no queue: must have the policy `queue`";
             return Err(self.invalid(Operation::Acquire, detail.to_owned()));
         };
@@ -93,7 +93,7 @@ impl RateLimiter {
         keep_alive: Option<Duration>,
     ) -> Result<(), Error> {
         const OPERATION: Operation = Operation::SetPolicy;
-        let (asked, own) = (policy.word(), self.engine().policy.as_ref());
+        let (asked, own) = (policy.word(), self.engine().rules.policy());
         match own.map(|own| own.rules.word()) {
             Some(_) if policy.is_foreign() => {
                 let detail = "the parameters of a limit that other services enforce: must be where its format has them";

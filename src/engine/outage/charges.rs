@@ -80,7 +80,7 @@ impl Engine {
         create: Option<Rate>,
     ) -> Result<ChargeReply, Error> {
         let (id, permits) = (charge.id, charge.permits);
-        if let Some(policy) = &self.policy {
+        if let Some(policy) = self.rules.policy() {
             let left = self.charge_policy(policy, id, permits).await?;
             return Ok(ChargeReply { counts: true, left, rate: policy.rate() });
         }
