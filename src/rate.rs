@@ -96,13 +96,8 @@ impl Rate {
         Rate::new(Mode::PerClient, permits, interval)
     }
 
-    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]. It can be used in
-    /// constants, where invalid values do not compile.
-    ///
-    /// ```
-    /// # use redisson_rate_limiter::Rate;
-    /// const RATE: Rate = Rate::per_second(100);
-    /// ```
+    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]. It can be used in constants, where
+    /// invalid values do not compile:
     ///
     /// ```compile_fail
     /// # use redisson_rate_limiter::Rate;

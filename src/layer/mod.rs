@@ -92,13 +92,13 @@ impl RateLimitLayer {
         RateLimitLayer { limits: Arc::new(limits), peer: Arc::new(found) }
     }
 
-    /// Says which request extension holds the address of the connection. By default it is a [`SocketAddr`] or
-    /// an [`IpAddr`], and with the feature `axum` also axum's `ConnectInfo<SocketAddr>`.
+    /// Says which request extension holds the address of the connection. By default it is a [`SocketAddr`] or an
+    /// [`IpAddr`], and with the feature `axum` also axum's `ConnectInfo<SocketAddr>`, which is present if the router
+    /// is served by `redisson_rate_limiter::serve::serve`, or by
+    /// `into_make_service_with_connect_info::<SocketAddr>()`.
     ///
-    /// With axum, that extension is present if the router is served by `redisson_rate_limiter::serve::serve`,
-    /// or by `into_make_service_with_connect_info::<SocketAddr>()`. Without the feature `axum`, also call
-    /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic, call
-    /// `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
+    /// Without the feature `axum`, call `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic,
+    /// call `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
     #[must_use]
     pub fn peer_from<T: Send + Sync + 'static>(
         mut self,

@@ -22,12 +22,9 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits, timeout)`.
     ///
-    /// If the permits cannot be available in time, the request is denied at once, with the time that the wait
-    /// would take. With a timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
-    ///
-    /// If the server is away, the call is attempted again until the timeout, and fails at most one attempt (a
-    /// third of the deadline) after it. If the server does not answer and the timeout is zero, it fails after
-    /// the deadline.
+    /// If the permits cannot be available in time, the request is denied at once, with the time that the wait would
+    /// take. With a timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
+    /// [`RateLimiter`](RateLimiter#if-the-server-is-away) says when it fails if the server is away.
     ///
     /// # Errors
     ///
@@ -36,34 +33,30 @@ impl RateLimiter {
     /// - [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) if `permits` is more than the rate.
     /// - [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter and this handle
     ///   carries no rate.
-    /// - [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry), [`ErrorKind::WrongType`](crate::ErrorKind::WrongType)
-    ///   or [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if the limiter's keys cannot be read.
+    /// - [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry),
+    ///   [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) or
+    ///   [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if the limiter's keys cannot be read.
     /// - The errors [of the server](RateLimiter#errors-of-the-server).
     ///
-    /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes much
-    /// later than usual, the call is repeated in the same way, so that its permits count from the time they
-    /// are used.
+    /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes much later than
+    /// usual, the call is repeated in the same way, so that its permits count from the time they are used.
     ///
     /// # Cancel safety
     ///
-    /// The future may be dropped at any time. It then takes nothing, or gives back in the background what it
-    /// was granted.
+    /// The future may be dropped at any time. It then takes nothing, or gives back in the background what it was
+    /// granted.
     ///
-    /// The future belongs to the runtime that polls it first. If another runtime polls it before it has its
-    /// answer, it starts over there, at the end of that runtime's queue.
+    /// The future belongs to the runtime that polls it first. If another runtime polls it before it has its answer,
+    /// it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         self.acquire_within(permits, micros(timeout).min(Time::MAX - 1)).await
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
     ///
-    /// This never waits for permits. If a waiting request that does not fit is ahead in the queue, this one
-    /// is denied even if permits are left, because it would overtake that request.
-    ///
-    /// If the server is certainly away it fails at once, after a second attempt that cannot connect either.
-    /// If an attempt may have been carried out, it is attempted again, under the same id, until the deadline.
-    ///
-    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
+    /// This never waits for permits. If a waiting request that does not fit is ahead in the queue, this one is denied
+    /// even if permits are left, because it would overtake that request. Errors and cancel safety are those of
+    /// [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         self.acquire_within(permits, 0).await
     }
@@ -71,17 +64,12 @@ impl RateLimiter {
     /// Takes what there is now of `permits`: at least one, at most all of them. [`Grant::permits`] says how many.
     ///
     /// It never waits, and is denied where [`try_acquire_now`](Self::try_acquire_now) for one permit is: also if a
-    /// waiting request is ahead in the queue. `permits` may be more than the rate. It always asks the server:
-    /// a lease or a remembered denial does not answer it.
+    /// waiting request is ahead in the queue. `permits` may be more than the rate. It always asks the server: a lease
+    /// or a remembered denial does not answer it.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire); [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) only if the
-    /// handle's [headroom](Self::with_headroom) is the whole rate.
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire); it is
+    /// [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) only if the handle's [headroom](Self::with_headroom)
+    /// is the whole rate.
     pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
         if self.engine().is_queue() {
             let detail = "try_acquire_up_to of a queue: it grants any number, later".to_owned();
@@ -144,10 +132,7 @@ impl RateLimiter {
         answer
     }
 
-    /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
-    ///
-    /// It is never denied. If the server is away, it fails after the deadline without an answer.
-    ///
+    /// Takes `permits`, waiting for them for as long as it takes: it is never denied. Redisson's `acquire(permits)`.
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         match self.acquire_within(permits, Time::MAX).await? {

@@ -8,33 +8,21 @@ use crate::error::Error;
 
 impl RateLimiter {
     /// Takes `permits`, waiting for them for as long as it takes, then runs `work` and returns its output.
+    /// docs/waiting.md has an example.
     ///
-    /// `work` is not polled before the permits are granted. Whatever its output, they count as used; to be
-    /// able to give some back, take them with [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let limiter = client.limiter("mails")?.with_rate(Rate::per_second(20));
-    /// let sent = limiter.run(1, async { "a mail" }).await?;
-    /// assert_eq!(sent, "a mail");
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// `work` is not polled before the permits are granted. Whatever its output, they count as used; to be able to
+    /// give some back, take them with [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
-    /// See [`acquire`](Self::acquire). On an error `work` is dropped without having run. If the output of
-    /// `work` is a `Result`, it is returned within this one.
+    /// See [`acquire`](Self::acquire). On an error `work` is dropped without having run. If the output of `work` is a
+    /// `Result`, it is returned within this one.
     ///
     /// # Cancel safety
     ///
-    /// The future may be dropped at any time. Before `work` begins, it takes nothing or gives back in the
-    /// background what it was granted. `work` begins in the same poll in which the permits are granted; from
-    /// then on they count as used, and dropping the future drops `work`.
+    /// The future may be dropped at any time. Before `work` begins, it takes nothing or gives back in the background
+    /// what it was granted. `work` begins in the same poll in which the permits are granted; from then on they count
+    /// as used, and dropping the future drops `work`.
     pub async fn run<F: Future>(&self, permits: u64, work: F) -> Result<F::Output, Error> {
         self.acquire(permits).await?;
         Ok(work.await)

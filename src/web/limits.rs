@@ -20,12 +20,11 @@ use crate::rt::{Mutex, lock};
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
-/// A request needs a grant from every limit. If one refuses, what the earlier ones granted is given back in
-/// the background, so put the limit that refuses most first. But if callers can make up a limit's keys, put
-/// it after one by address; otherwise each made-up key becomes a limiter on the server.
-///
-/// Limits next to each other are asked by one call where that is possible (docs/web.md), which takes from all or from
-/// none. If several limits refuse, the answer names the one that takes longest.
+/// A request needs a grant from every limit. Limits next to each other are asked by one call where that is possible
+/// (docs/web.md), which takes from all or from none; otherwise, if one refuses, what the earlier ones granted is
+/// given back in the background, so put the limit that refuses most first. But if callers can make up a limit's keys,
+/// put it after one by address; otherwise each made-up key becomes a limiter on the server. If several limits refuse,
+/// the answer names the one that takes longest.
 #[derive(Clone)]
 #[must_use = "limits do nothing until a layer has them"]
 pub struct Limits {

@@ -65,19 +65,12 @@ metrics! {
 /// The prefix of all metric names of this crate.
 pub const METRICS_PREFIX: &str = "redisson_limiter_";
 
-/// Buckets for this crate's histograms, which measure seconds, from a millisecond to four minutes, and
-/// requests per call, up to the 8,192 of a full call.
+/// Buckets for this crate's histograms, which measure seconds, from a millisecond to four minutes, and requests per
+/// call, up to the 8,192 of a full call.
 ///
-/// Without buckets, an exporter for Prometheus exports summaries, which cannot be added up: the dashboard and
-/// the alert rules of `docs/observability.md` then find nothing. Set them only for names that begin with
-/// [`METRICS_PREFIX`], because the service's other metrics may need different ones. With
-/// `metrics-exporter-prometheus`:
-///
-/// ```text
-/// PrometheusBuilder::new()
-///     .set_buckets_for_metric(Matcher::Prefix(METRICS_PREFIX.into()), &HISTOGRAM_BUCKETS)?
-///     .install()?;
-/// ```
+/// Without buckets, an exporter for Prometheus exports summaries, which cannot be added up: the dashboard and the
+/// alert rules of `docs/observability.md`, which shows how to set them, then find nothing. Set them only for names
+/// that begin with [`METRICS_PREFIX`], because the service's other metrics may need different ones.
 pub const HISTOGRAM_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
 
