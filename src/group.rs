@@ -149,9 +149,7 @@ impl Client {
     /// with the interval. But others find these permits missing for a moment, and may be denied for
     /// it, and waiting requests are not served in order.
     ///
-    /// # Errors
-    ///
-    /// See [`all_of`](Self::all_of).
+    /// Errors are those of [`all_of`](Self::all_of).
     pub fn all_of_in_turn<'a>(
         &self,
         limiters: impl IntoIterator<Item = &'a RateLimiter>,
@@ -201,9 +199,7 @@ impl LimitGroup {
 
     /// Gives this handle its own deadline: see [`RateLimiter::with_deadline`].
     ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::with_deadline`].
+    /// Errors are those of [`RateLimiter::with_deadline`].
     pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
         self.limiter = self.limiter.with_deadline(deadline)?;
         let members = self.members.iter().cloned().map(|member| member.with_deadline(deadline));

@@ -222,9 +222,7 @@ impl Client {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// See [`limiter`](Self::limiter).
+    /// Errors are those of [`limiter`](Self::limiter).
     pub fn concurrency(&self, name: &str) -> Result<Semaphore, Error> {
         self.concurrency_with(name, SemaphoreOptions::new())
     }
@@ -232,9 +230,7 @@ impl Client {
     /// [`concurrency`](Self::concurrency), with options. Handles with different leases or permits may be used side by
     /// side; their calls wait in queues of their own.
     ///
-    /// # Errors
-    ///
-    /// See [`limiter_with`](Self::limiter_with).
+    /// Errors are those of [`limiter_with`](Self::limiter_with).
     pub fn concurrency_with(
         &self,
         name: &str,
@@ -249,9 +245,7 @@ impl Client {
     /// Nobody knows who holds its permits: those of a process that dies stay taken for ever, as with Redisson. Prefer
     /// [`concurrency`](Self::concurrency).
     ///
-    /// # Errors
-    ///
-    /// See [`limiter`](Self::limiter).
+    /// Errors are those of [`limiter`](Self::limiter).
     pub fn semaphore(&self, name: &str) -> Result<Semaphore, Error> {
         self.semaphore_with(name, SemaphoreOptions::new())
     }
@@ -423,9 +417,7 @@ impl Semaphore {
     ///
     /// With a [plain](Client::semaphore) semaphore it sets the free permits, because nobody knows how many are out.
     ///
-    /// # Errors
-    ///
-    /// See [`try_set_permits`](Self::try_set_permits).
+    /// Errors are those of [`try_set_permits`](Self::try_set_permits).
     pub async fn set_permits(&self, permits: u64) -> Result<(), Error> {
         self.set(SetPermits::Set, self.checked(permits)?).await.map(drop)
     }
@@ -433,9 +425,7 @@ impl Semaphore {
     /// Adds to the permits, or takes away from them if `permits` is negative. A semaphore that does not exist is
     /// created. Redisson's `addPermits`.
     ///
-    /// # Errors
-    ///
-    /// See [`try_set_permits`](Self::try_set_permits).
+    /// Errors are those of [`try_set_permits`](Self::try_set_permits).
     pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
         let amount = self.checked(permits.unsigned_abs())?;
         self.set(SetPermits::Add, if permits < 0 { -amount } else { amount }).await.map(drop)
@@ -472,9 +462,7 @@ impl Semaphore {
 
     /// The permits that can be taken now; those whose lease has ended are among them. Redisson's `availablePermits`.
     ///
-    /// # Errors
-    ///
-    /// See [`Semaphore`].
+    /// Errors are described at [`Semaphore`].
     pub async fn available_permits(&self) -> Result<u64, Error> {
         Ok(self.counts().await?.available.max(0).unsigned_abs())
     }
@@ -492,9 +480,7 @@ impl Semaphore {
 
     /// All permits, free or out. Redisson's `getPermits`.
     ///
-    /// # Errors
-    ///
-    /// See [`acquired_permits`](Self::acquired_permits).
+    /// Errors are those of [`acquired_permits`](Self::acquired_permits).
     pub async fn permits(&self) -> Result<u64, Error> {
         self.has_leases(Operation::AvailablePermits)?;
         Ok(self.counts().await?.total.max(0).unsigned_abs())
@@ -619,9 +605,7 @@ impl Semaphore {
 
     /// Lets the semaphore expire after this time, with the permits that are out; see [`RateLimiter::expire`].
     ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::expire`].
+    /// Errors are those of [`RateLimiter::expire`].
     pub async fn expire(
         &self,
         time_to_live: Duration,
@@ -632,9 +616,7 @@ impl Semaphore {
 
     /// Lets the semaphore expire at this time; see [`RateLimiter::expire_at`].
     ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::expire_at`].
+    /// Errors are those of [`RateLimiter::expire_at`].
     pub async fn expire_at(
         &self,
         time: SystemTime,
@@ -645,27 +627,21 @@ impl Semaphore {
 
     /// Removes the time to live, and returns whether there was one. Redisson's `clearExpire`.
     ///
-    /// # Errors
-    ///
-    /// See [`Semaphore`].
+    /// Errors are described at [`Semaphore`].
     pub async fn clear_expire(&self) -> Result<bool, Error> {
         self.limiter.call(Operation::ClearExpire, KeysCall::Persist).await
     }
 
     /// How long the semaphore will exist; see [`RateLimiter::remaining_time_to_live`].
     ///
-    /// # Errors
-    ///
-    /// See [`Semaphore`].
+    /// Errors are described at [`Semaphore`].
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
         self.limiter.remaining_time_to_live().await
     }
 
     /// Whether the semaphore exists. Redisson's `isExists`.
     ///
-    /// # Errors
-    ///
-    /// See [`Semaphore`].
+    /// Errors are described at [`Semaphore`].
     pub async fn exists(&self) -> Result<bool, Error> {
         self.limiter.exists().await
     }
@@ -673,9 +649,7 @@ impl Semaphore {
     /// Removes the semaphore, with the permits that are out: their holders learn it at the next renewal. Returns
     /// whether it existed. Redisson's `delete`.
     ///
-    /// # Errors
-    ///
-    /// See [`Semaphore`].
+    /// Errors are described at [`Semaphore`].
     pub async fn delete(&self) -> Result<bool, Error> {
         self.limiter.delete().await
     }
