@@ -120,7 +120,8 @@ fn in_a_cluster_all_keys_are_in_one_slot() {
 async fn callers_wait_in_turn_and_give_back() {
     let server = Server::start(&[]).expect("a server");
     let client = Client::connect(&*server.url()).await.unwrap();
-    let policy = Policy::redis_rate_gcra(2, 10, Duration::from_secs(1)).unwrap();
+    // Slow enough for a loaded machine.
+    let policy = Policy::redis_rate_gcra(2, 10, Duration::from_secs(4)).unwrap();
     let limiter = client.limiter_of("api", policy).unwrap();
     let began = Instant::now();
     let mut first = limiter.acquire(2).await.unwrap();
@@ -128,7 +129,7 @@ async fn callers_wait_in_turn_and_give_back() {
     assert_eq!(first.refund(1).await.unwrap(), 1);
     futures::future::try_join_all((0..5).map(|_| limiter.acquire(1))).await.unwrap();
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(390) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= Duration::from_millis(1_590) && took < Duration::from_secs(60), "{took:?}");
     let mut raw = server.raw();
     let mut keys: Vec<String> = cmd("KEYS").arg("*").query(&mut raw).unwrap();
     keys.sort();
