@@ -129,6 +129,7 @@ impl Flight {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
+                self.give_back_again();
                 self.failed(&error)
             }
         };

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::Instant;
 
+use super::driver::start_or_wake;
 use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
@@ -42,6 +43,9 @@ impl Followed {
 
 /// A lane's record is kept for a minute at least.
 pub(super) const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
+
+/// The pause between calls that only give back what a plain semaphore's call may have taken: requests wait behind them.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(5);
 
 /// The calls of one lane, by their numbers.
 #[derive(Debug)]
@@ -156,6 +160,24 @@ impl Flight {
 }
 
 impl Flight {
+    /// The call has failed. If it had no requests, another one follows for a plain semaphore, for as long as the server
+    /// is away: nothing else brings its permits back.
+    pub(super) fn give_back_again(&self) {
+        if !self.call.groups.is_empty() || !self.engine.is_plain_semaphore() {
+            return;
+        }
+        let (engine, lane) = (Arc::downgrade(&self.engine), self.lane.clone());
+        self.lane.runtime.spawn(async move {
+            rt::sleep(GIVE_BACK_EVERY).await;
+            let Some(engine) = engine.upgrade() else { return };
+            let mut state = lane.lock();
+            if let Some(calls) = &mut state.calls {
+                calls.has_given_back = false;
+            }
+            start_or_wake(&engine, &lane, state);
+        });
+    }
+
     /// The call is dropped with its runtime, and so is its lane: no later call of the lane gives back what this one may
     /// have been granted. The client's own thread does, because the current runtime starts no more tasks.
     pub(super) fn give_back_elsewhere(&self) {

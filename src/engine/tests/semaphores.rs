@@ -326,6 +326,27 @@ async fn what_a_call_took_whose_answers_are_all_lost_comes_back() {
     }
 }
 
+/// Without another call of a caller, too.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_took_before_an_outage_comes_back_after_it() {
+    let world = World::new();
+    for semaphore in of_both_kinds_without_lease(&world) {
+        drop(semaphore.acquire(1).await.unwrap());
+        world.store.ledger().lose.store(u64::MAX, Ordering::SeqCst);
+        let outage = async {
+            sleep(SECOND).await;
+            world.store.set_away(true);
+            world.store.ledger().lose.store(0, Ordering::SeqCst);
+        };
+        let (taken, ()) = tokio::join!(semaphore.try_acquire_now(2), outage);
+        assert!(taken.is_err());
+        sleep(SECOND * 40).await;
+        world.store.set_away(false);
+        sleep(SECOND * 10).await;
+        assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_repeated_counts_once_and_what_would_count_twice_is_not() {
     let world = World::new();
