@@ -24,7 +24,8 @@ use crate::store::limits::MOST_AT_ONCE;
 /// use redisson_rate_limiter::Rate;
 /// use redisson_rate_limiter::web::{Key, Limit};
 ///
-/// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100))
+/// // The name that the authentication, outside of this layer, has put there.
+/// let per_user = Limit::new("user", Key::header("x-user"), Rate::per_minute(100))
 ///     // Some customers have more.
 ///     .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000)))
 ///     // An upload counts as ten requests.
