@@ -339,7 +339,8 @@ impl Semaphore {
     }
 
     /// Takes `permits`, waiting for them up to `timeout`. The denial's [`retry_after`](Denial::retry_after) says when
-    /// the next lease ends, if it is not renewed; permits that are given back may be had at any time.
+    /// the next lease ends, if it is not renewed, and is zero if none is known to end; permits that are given back may
+    /// be had at any time.
     ///
     /// # Errors
     ///
