@@ -43,17 +43,19 @@ impl fmt::Display for Execution {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// There is no limiter of this name, or its hash lacks the rate, the interval or the mode, so nothing can
-    /// be decided. A hash with wrong contents gives [`CorruptState`](Self::CorruptState) instead.
+    /// be decided. A hash with wrong contents gives [`CorruptState`](Self::CorruptState) instead. Also: nobody has set
+    /// the permits of a semaphore, or stored the parameters of a [policy](crate::Client::stored_limiter_of).
     NotInitialized,
-    /// More permits were requested at once than the rate grants in an interval, so waiting cannot help.
+    /// More permits were requested at once than the rate or the policy ever grants, so waiting cannot help.
     ExceedsRate {
         /// The permits that were requested.
         requested: u64,
-        /// The rate in force, in permits per interval.
+        /// The rate in force, in permits per interval; of a policy, its limit or capacity.
         rate: u64,
     },
     /// The limiter's queue is full: as many calls of this client wait as
-    /// [`LimiterOptions::max_waiters`](crate::LimiterOptions::max_waiters) allows. Nothing was sent.
+    /// [`LimiterOptions::max_waiters`](crate::LimiterOptions::max_waiters), or that of a semaphore, allows. Nothing was
+    /// sent.
     QueueFull {
         /// The most calls that may wait.
         limit: u32,

@@ -44,6 +44,12 @@
 //! [`set_rate`](RateLimiter::set_rate) does either. [`ensure_rate`](RateLimiter::ensure_rate) writes only if
 //! the rate differs; call it when a service starts.
 //!
+//! # More than one limiter with a rate
+//!
+//! - [`Client::all_of`] makes one limiter of several: a request takes from all of them, or from none.
+//! - [`Client::limiter_of`] makes a limiter that follows a [`Policy`]: a bucket, a window, a quota, a queue.
+//! - [`Client::concurrency`] makes a [`Semaphore`], which bounds how many at once instead of how often.
+//!
 //! # Waiting, dropping, failing
 //!
 //! All handles of one name in one client share a queue in each tokio runtime. Concurrent calls go to the

@@ -27,9 +27,10 @@ use crate::wire::keys::Keys;
 ///
 /// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles of one
 /// name in one client share a queue in each runtime: concurrent calls go to the server together, and waiting
-/// calls are served in the order of their arrival. A handle has two settings of its own: the rate with which
-/// it creates the limiter ([`with_rate`](Self::with_rate)), and its deadline
-/// ([`with_deadline`](Self::with_deadline)).
+/// calls are served in the order of their arrival. A handle has three settings of its own: the rate with which
+/// it creates the limiter ([`with_rate`](Self::with_rate)), its deadline
+/// ([`with_deadline`](Self::with_deadline)), and the part of the rate that it leaves to others
+/// ([`with_headroom`](Self::with_headroom)).
 ///
 /// ```
 /// use std::time::Duration;

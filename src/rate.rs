@@ -111,17 +111,17 @@ impl Rate {
         Rate::constant(permits, 1000)
     }
 
-    /// [`per_second`](Self::per_second), which says when it panics, with an interval of a minute.
+    /// Like [`per_second`](Self::per_second), also in when it panics, with an interval of a minute.
     pub const fn per_minute(permits: u64) -> Self {
         Rate::constant(permits, 60_000)
     }
 
-    /// [`per_second`](Self::per_second), which says when it panics, with an interval of an hour.
+    /// Like [`per_second`](Self::per_second), also in when it panics, with an interval of an hour.
     pub const fn per_hour(permits: u64) -> Self {
         Rate::constant(permits, 3_600_000)
     }
 
-    /// [`per_second`](Self::per_second), which says when it panics, with an interval of a day.
+    /// Like [`per_second`](Self::per_second), also in when it panics, with an interval of a day.
     pub const fn per_day(permits: u64) -> Self {
         Rate::constant(permits, 86_400_000)
     }

@@ -29,7 +29,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 /// A lease that is renewed must outlast a few calls.
 const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 
-/// What a client asks of a semaphore: see [`Client::concurrency_with`].
+/// Settings of a semaphore's handles: see [`Client::concurrency_with`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,7 +72,7 @@ impl SemaphoreOptions {
         }
     }
 
-    /// Sets so many permits if there is no semaphore yet, or if it has vanished, in the same step as the first
+    /// Sets this many permits if there is no semaphore yet, or if it has vanished, in the same step as the first
     /// acquire: 1 to 2^31-1. A semaphore that exists keeps its permits.
     pub fn permits(mut self, permits: u64) -> Self {
         self.permits = Some(permits);
@@ -265,8 +265,7 @@ impl Client {
     }
 }
 
-/// A handle of one semaphore: permits of which so many can be held at once, by all clients of the name together, in
-/// Rust and in Java.
+/// A handle of one semaphore, which bounds how many permits all clients of its name hold at once, in Rust and in Java.
 ///
 /// [`Client::concurrency`] and [`Client::semaphore`] make handles; they are cheap to clone. Concurrent calls go to the
 /// server together, and waiting calls of a runtime are served in the order of their arrival. They are woken when
@@ -340,7 +339,8 @@ impl Semaphore {
     }
 
     /// Takes `permits`, waiting for them up to `timeout`. The denial's [`retry_after`](Denial::retry_after) says when
-    /// the next lease ends, if it is not renewed; permits that are given back may be had at any time.
+    /// the next lease ends, if it is not renewed, and is zero if none is known to end; permits that are given back may
+    /// be had at any time.
     ///
     /// # Errors
     ///
@@ -667,7 +667,7 @@ impl fmt::Debug for Semaphore {
 }
 
 /// Permits of a [`Semaphore`], which are given back when it is dropped: in the background, and once, however often
-/// that must be attempted. [`release`](Self::release) waits for it.
+/// that must be attempted. [`release`](Self::release) waits for it. `let _ = …` drops it at once: give it a name.
 ///
 /// Until then their lease is renewed by the client, wherever the holder is. A permit is lost if that fails for as long
 /// as its lease, if the semaphore is deleted or expires, or if somebody else gives it back: then
@@ -735,7 +735,7 @@ impl Permit {
         self.hold.as_ref().is_some_and(|hold| hold.is_lost())
     }
 
-    /// Waits until the permits are lost. It usually never ends: wait for it beside the work.
+    /// Waits until the permits are lost. It usually never ends: wait for it next to the work.
     ///
     /// ```
     /// # use redisson_rate_limiter::{Client, InProcessStore};

@@ -44,7 +44,7 @@ operations! {
     Limiter => "limiter", ONCE, ANY;
     /// Setting up the limits of a web service.
     Limits => "limits", ONCE, ANY;
-    /// `try_acquire`, `try_acquire_now` and `acquire`.
+    /// `acquire`, `try_acquire` and all other calls that take permits.
     Acquire => "acquire", ONCE, ANY;
     Refund => "refund", ONCE, ANY;
     Settle => "settle", ONCE, ANY;

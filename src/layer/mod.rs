@@ -16,7 +16,7 @@
 //!     let limits = Limits::new(
 //!         &client,
 //!         [
-//!             Limit::new("user", Key::header("x-api-key"), Rate::per_minute(2)),
+//!             Limit::new("user", Key::header("x-user"), Rate::per_minute(2)),
 //!             Limit::new("all", Key::global(), Rate::per_second(1000)),
 //!         ],
 //!     )?;
@@ -26,7 +26,7 @@
 //!         .service(service_fn(async |_: Request<String>| {
 //!             Ok::<_, std::convert::Infallible>(Response::new(String::from("Hello.\n")))
 //!         }));
-//!     let request = || Request::get("/").header("x-api-key", "me").body(String::new());
+//!     let request = || Request::get("/").header("x-user", "me").body(String::new());
 //!
 //!     let response = service.clone().oneshot(request()?).await?;
 //!     assert_eq!(response.headers()["ratelimit"], "\"user\";r=1;t=60, \"all\";r=999;t=1");

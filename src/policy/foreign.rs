@@ -78,7 +78,7 @@ impl Policy {
         Ok(foreign(Format::RedisRateGcra, text, burst, window_us as u64))
     }
 
-    /// redis_rate up to 7 (Go), `AllowN`: `limit` permits in each window of so many seconds; a fraction of a second
+    /// redis_rate up to 7 (Go), `AllowN`: `limit` permits in each window of this many seconds; a fraction of a second
     /// is cut off, as there. For the name `api` it shares the strings `rate:api-N`, where N is the number of the
     /// window since 1970.
     ///

@@ -269,7 +269,7 @@ impl Policy {
         Policy::rolling(limit, span("a width", width)?, 10)
     }
 
-    /// This rolling window with so many buckets: 1 to 100, and a divisor of the width in microseconds.
+    /// This rolling window with this many buckets: 1 to 100, and a divisor of the width in microseconds.
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ impl Policy {
         }
     }
 
-    /// This interval bucket with a period that ends so long after 1970, and all others before and after it.
+    /// This interval bucket with a period that ends this long after 1970, and all others before and after it.
     ///
     /// # Errors
     ///
@@ -342,7 +342,7 @@ impl Policy {
         Ok(Policy(Kind::Queue(Queue { pace, max_delay, slack: 0, limit })))
     }
 
-    /// This queue, with so many permits that may start at once after a pause.
+    /// This queue, with this many permits that may start at once after a pause.
     ///
     /// # Errors
     ///
@@ -360,7 +360,7 @@ impl Policy {
         }
     }
 
-    /// This bucket with so many permits at its first use, instead of a full one. If it stays unused for longer than
+    /// This bucket with this many permits at its first use, instead of a full one. If it stays unused for longer than
     /// twice the time that it takes to fill, and a minute, it begins anew.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// use redisson_rate_limiter::web::Key;
 ///
 /// // By API key, or by address for callers without one.
-/// let by_caller = Key::header("x-api-key").or(Key::peer());
+/// let by_caller = Key::header("x-api-key").hashed().or(Key::peer());
 /// // By tenant and path, both from the request.
 /// let tenant = Key::from_fn(|request| Some(request.path().split('/').nth(1)?.to_owned()));
 /// let by_tenant_and_path = Key::all([tenant, Key::path()]);

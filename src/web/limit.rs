@@ -24,7 +24,8 @@ use crate::store::limits::MOST_AT_ONCE;
 /// use redisson_rate_limiter::Rate;
 /// use redisson_rate_limiter::web::{Key, Limit};
 ///
-/// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100))
+/// // The name that the authentication, outside of this layer, has put there.
+/// let per_user = Limit::new("user", Key::header("x-user"), Rate::per_minute(100))
 ///     // Some customers have more.
 ///     .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000)))
 ///     // An upload counts as ten requests.
@@ -140,8 +141,8 @@ impl Limit {
     }
 
     /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more than the
-    /// rate is refused without a `Retry-After`. More than a call can take, 2^32 − 1 permits or 10,000 of a
-    /// [concurrency](Self::concurrency) limit, count as so many.
+    /// rate is refused without a `Retry-After`. A cost above what a call can take, 2^32 − 1 permits or 10,000 of a
+    /// [concurrency](Self::concurrency) limit, counts as that maximum.
     pub fn cost(mut self, permits: u64) -> Self {
         self.cost = Some(Arc::new(move |_: &RequestHead<'_>| permits));
         self
