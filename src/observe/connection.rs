@@ -8,8 +8,16 @@ use crate::rt::{Mutex, lock};
 
 pub(crate) struct ConnectionObserver {
     observers: Observers,
-    /// The server of the last connection, and the attempts that have failed since then.
-    history: Mutex<(Option<Arc<str>>, u32)>,
+    history: Mutex<History>,
+}
+
+/// The last report.
+#[derive(Default)]
+struct History {
+    /// The server of the last connection.
+    server: Option<Arc<str>>,
+    /// Attempts that have failed since then.
+    failures: u32,
 }
 
 impl ConnectionObserver {
@@ -19,17 +27,19 @@ impl ConnectionObserver {
 
     /// Reports that a connection to this server was opened.
     pub(crate) fn opened(&self, server: &Arc<str>) {
-        let last = (Some(server.clone()), 0);
-        let (before, failures) = std::mem::replace(&mut *lock(&self.history), last);
+        let (before, failures) = {
+            let mut history = lock(&self.history);
+            (history.server.replace(server.clone()), std::mem::take(&mut history.failures))
+        };
         self.observers.event(&Event::Connected { server, before: before.as_deref(), failures });
     }
 
     /// Reports that an attempt to connect has failed.
     pub(crate) fn failed(&self, error: &Error) {
         let failures = {
-            let (_, failures) = &mut *lock(&self.history);
-            *failures = failures.saturating_add(1);
-            *failures
+            let mut history = lock(&self.history);
+            history.failures = history.failures.saturating_add(1);
+            history.failures
         };
         self.observers.event(&Event::ConnectFailed { error, failures });
     }
