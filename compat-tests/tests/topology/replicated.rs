@@ -7,7 +7,9 @@ use std::time::Duration;
 use compat_tests::machine::{self, Stopwatch};
 use compat_tests::server::Server;
 use redisson_rate_limiter::topology::Replicated;
-use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, RateLimiter, SemaphoreOptions};
+use redisson_rate_limiter::{
+    Client, ErrorKind, Execution, Permit, Rate, RateLimiter, Semaphore, SemaphoreOptions,
+};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A master and its replica.
@@ -238,16 +240,22 @@ async fn resolve_anew(port: u16) {
     assert_eq!(left.map(|grant| grant.unwrap().left()), [90, 80]);
 }
 
-/// The replica takes over without the last grant: its holder learns that at the next renewal, and only that holder.
-#[tokio::test]
-async fn a_permit_whose_grant_a_failover_loses_is_lost() {
+/// One of two permits is held, and the replica that has it as well has become a second master.
+async fn held_at_two_masters() -> ([Server; 2], Semaphore, Permit) {
     let servers = servers().await;
     let client = Client::connect(replicated(&servers)).await.unwrap();
     let options = SemaphoreOptions::new().permits(2).lease(Duration::from_secs(9));
     let uploads = client.concurrency_with("uploads", options).unwrap();
-    let kept = uploads.acquire(1).await.unwrap();
+    let permit = uploads.acquire(1).await.unwrap();
     caught_up(&servers).await;
     servers[1].replicate(None).await;
+    (servers, uploads, permit)
+}
+
+/// The replica takes over without the last grant: its holder learns that at the next renewal, and only that holder.
+#[tokio::test]
+async fn a_permit_whose_grant_a_failover_loses_is_lost() {
+    let (servers, uploads, kept) = held_at_two_masters().await;
     let forgotten = uploads.acquire(1).await.unwrap();
     servers[0].replicate(Some(servers[1].port())).await;
     let begun = Stopwatch::start();
@@ -263,13 +271,7 @@ async fn a_permit_whose_grant_a_failover_loses_is_lost() {
 /// Connections to a master outlive its demotion, and what it does not have the new master may have.
 #[tokio::test]
 async fn a_replica_does_not_say_that_a_permit_is_lost() {
-    let servers = servers().await;
-    let client = Client::connect(replicated(&servers)).await.unwrap();
-    let options = SemaphoreOptions::new().permits(2).lease(Duration::from_secs(9));
-    let uploads = client.concurrency_with("uploads", options).unwrap();
-    let permit = uploads.acquire(1).await.unwrap();
-    caught_up(&servers).await;
-    servers[1].replicate(None).await;
+    let (servers, uploads, permit) = held_at_two_masters().await;
     let read_only =
         |value| redis::cmd("CONFIG").arg("SET").arg("replica-read-only").arg(value).take();
     // A replica that lags behind: of a master that does not answer, and without the permit.
