@@ -273,9 +273,7 @@ impl Error {
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
     }
-}
 
-impl Error {
     /// Adds what was found or given, and what is allowed.
     pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.inner().detail = Some(detail.into().into());

@@ -348,6 +348,7 @@ impl Table {
         }
     }
 }
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;

@@ -68,9 +68,7 @@ impl LimiterOptions {
     pub fn new() -> Self {
         LimiterOptions::default()
     }
-}
 
-impl LimiterOptions {
     /// Leases permits: takes up to `permits` ahead at a time, and grants them without a call
     /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them. When that pays is in
     /// docs/sizing.md.
@@ -188,9 +186,7 @@ impl LimiterOptions {
         self.label = Some(label);
         self
     }
-}
 
-impl LimiterOptions {
     /// Checks that these options mean something to a semaphore.
     pub(crate) fn check_for_semaphore(&self) -> Result<(), String> {
         let is_limiters =

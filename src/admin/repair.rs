@@ -49,7 +49,7 @@ impl RateLimiter {
     /// - if the limiter has a time to live, its value and its log get it as well.
     ///
     /// If nothing needs repair, nothing is written. A repair never makes more permits available than the rate allows,
-    /// whoever uses the limiter meanwhile. A limiter that is used heals by itself; call this for one that is not. In
+    /// even while the limiter is in use. A limiter that is used heals by itself; call this for one that is not. In
     /// the mode [`Mode::PerClient`](crate::Mode::PerClient) it repairs the budget of this client.
     ///
     /// Errors are those of [`try_acquire`](Self::try_acquire). No repair is possible while there is a live entry of an older

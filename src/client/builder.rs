@@ -143,9 +143,7 @@ impl ClientBuilder {
         self.access.tls = Some(tls);
         self
     }
-}
 
-impl ClientBuilder {
     /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
     /// client can have several observers, and an observer can serve several clients.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {

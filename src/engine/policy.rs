@@ -145,8 +145,8 @@ impl Flight {
         }
     }
 
-    /// The outcome of the call stays unknown. A call that has no requests is not followed by another such call:
-    /// that would go on for as long as the server is away.
+    /// The outcome of the call stays unknown. A call that has no requests is not followed by another such call at once:
+    /// see [`give_back_again`](Self::give_back_again).
     pub(super) fn abandon_number(&self) {
         if let Some(number) = &self.number
             && let Some(calls) = &mut self.lane.lock().calls
@@ -160,8 +160,8 @@ impl Flight {
 }
 
 impl Flight {
-    /// The call has failed. If it had no requests, another one follows for a plain semaphore, for as long as the server
-    /// is away: nothing else brings its permits back.
+    /// The call has failed. If it had no requests, another one follows after a pause, for as long as the server is away,
+    /// but only for a plain semaphore: nothing else brings its permits back, as time does for policies.
     pub(super) fn give_back_again(&self) {
         if !self.call.groups.is_empty() || !self.engine.is_plain_semaphore() {
             return;

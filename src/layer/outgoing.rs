@@ -101,9 +101,7 @@ impl<R> OutgoingLayer<R> {
         };
         OutgoingLayer { gate, read }
     }
-}
 
-impl<R> OutgoingLayer<R> {
     /// Lets a request wait at most this long in total, for permits and while requests are held back. A
     /// request that would have to wait longer fails at once.
     pub fn wait_up_to(mut self, wait: Duration) -> Self {

@@ -42,7 +42,7 @@ use crate::store::limits::MOST_AT_ONCE;
 /// not global, it gets a keep-alive of twice its interval, at least a minute: the server then removes limiters that
 /// are not in use, which have all their permits by then.
 ///
-/// **A limiter that exists keeps its rate**, whoever has set it. With the feature `tracing`, the first request that
+/// **A limiter that exists keeps its rate**, no matter who set it. With the feature `tracing`, the first request that
 /// meets a rate other than the limit's logs a warning. [`roll_out_from`](Self::roll_out_from) replaces the rates of
 /// earlier versions. A limiter that has the limit's rate but no keep-alive gets the limit's keep-alive.
 ///
@@ -118,9 +118,7 @@ impl Limit {
     pub fn concurrency(name: &str, key: Key, options: SemaphoreOptions) -> Self {
         Limit { concurrency: Some(options), ..Limit::new(name, key, None) }
     }
-}
 
-impl Limit {
     /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
@@ -246,9 +244,7 @@ impl Limit {
         self.roll_out_from = rates.into_iter().map(Rate::without_keep_alive).collect();
         self
     }
-}
 
-impl Limit {
     /// Whether a limiter with the rate `found` should get `rate`, because it has the rate of an earlier
     /// version or only lacks the keep-alive.
     pub(super) fn replaces(&self, found: Rate, rate: Rate) -> bool {

@@ -120,9 +120,7 @@ impl Limits {
             on_decision: None,
         })
     }
-}
 
-impl Limits {
     /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
     /// by default. A request that costs nothing passes.
     pub fn cost_by(
@@ -171,9 +169,7 @@ impl Limits {
         self.on_decision = Some(Arc::new(report));
         self
     }
-}
 
-impl Limits {
     /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {
