@@ -544,7 +544,7 @@ impl Semaphore {
         let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count };
         let answer = self.limiter.call(Operation::Release, call).await?;
         self.limiter.engine().permits_came_back_here();
-        Ok(answer.first().copied())
+        Ok(answer.returned.first().copied())
     }
 
     /// Gives back `permits` of a [plain](Client::semaphore) semaphore that nobody has a [`Permit`] of, for instance

@@ -2,6 +2,8 @@
 -- for each wakes waiters one by one; the last of 64 stands for the rest. A user who may not publish changes permits all
 -- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
 -- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
+--
+-- reply  last: how many have heard of it, or -1
 if new ~= v then
   if new > MOST or new < -MOST then
     return {-16}
@@ -16,11 +18,14 @@ if record then
   call('SET', KEYS[4], struct.pack('<I7i7', number, record), 'PX', '60000')
 end
 local freed = (new and new > 0 and new or 0) - (v and v > 0 and v or 0)
+local listeners
 for i = 1, freed < 64 and freed or 64 do
   local message = i < 64 and '1' or min(freed - 63, 2147483647)
-  redis.pcall('PUBLISH', KEYS[3], message)
+  listeners = redis.pcall('PUBLISH', KEYS[3], message)
   if ARGV[3] == '1' then
-    redis.pcall('SPUBLISH', KEYS[3], message)
+    -- Each node counts its own.
+    listeners = redis.pcall('SPUBLISH', KEYS[3], message) and -1
   end
 end
+reply[#reply + 1] = type(listeners) == 'number' and listeners or -1
 return reply

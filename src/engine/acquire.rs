@@ -85,6 +85,8 @@ impl Engine {
             let ticket = state.queue.arrive(|| self.core.now(), request.clone(), caller);
             let ticket = ticket.map_err(|wait| Ok(Answer::Refused(wait)))?;
             driver::start_or_wake(self, &lane, state);
+            // Permits may be on their way to the server.
+            self.pass_on();
             return Ok(Some(Place { lane, ticket, outcome }));
         }
     }

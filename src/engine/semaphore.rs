@@ -12,9 +12,10 @@ use futures::FutureExt;
 use futures::future::{Either, select};
 use tokio::sync::{Notify, oneshot};
 
+use super::answer::{Answer, Caller, Decided, Granted, tell};
 use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
-use super::refund::BACKGROUND_DEADLINE;
+use super::refund::{BACKGROUND_DEADLINE, Entry};
 use super::retry::within;
 use super::runtimes::Runtime;
 use super::{Core, Engine, Tasks, instant_after};
@@ -27,7 +28,8 @@ use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
-    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
+    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased, SetPermits,
+    SetPermitsCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -59,6 +61,8 @@ pub(crate) struct Semaphore {
     hears: AtomicBool,
     /// The next time, waiters do not wait for a message of what came back here.
     asks_at_once: AtomicBool,
+    /// Nobody else listened when permits were last given back.
+    is_alone: AtomicBool,
 }
 
 /// Permits that are given back.
@@ -80,8 +84,12 @@ struct Held {
     call: CallId,
     first: u32,
     permits: u32,
+    /// When the call was sent.
+    granted_at: Time,
     /// When the lease ends, as far as this client knows: it began no earlier than the call was sent.
     ends: AtomicU64,
+    /// The caller knows the ids, and may give them back elsewhere.
+    is_named: AtomicBool,
     is_lost: AtomicBool,
     /// Given back, or kept out.
     is_over: AtomicBool,
@@ -89,6 +97,9 @@ struct Held {
     /// A forked child has a copy, and must not give back what its parent holds.
     process: u32,
 }
+
+/// For how long permits are passed on from holder to holder. Others who begin to wait hear nothing until then.
+const PASSED_ON_FOR: Time = 10_000;
 
 /// Ids in one call to a server.
 const IDS_PER_CALL: u32 = 1000;
@@ -107,6 +118,7 @@ impl Semaphore {
             listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
             asks_at_once: AtomicBool::new(false),
+            is_alone: AtomicBool::new(false),
         }
     }
 
@@ -217,7 +229,7 @@ impl Flight {
         };
         // A call has fewer requests, and grants fewer permits, than a `u32` counts.
         let [first, permits] = [first, permits].map(|number| number.min(u32::MAX.into()) as u32);
-        Hold::begin(engine, self.permits_id(), first, permits, ends)
+        Hold::begin(engine, self.permits_id(), first, permits, (self.attempt_began, ends))
     }
 }
 
@@ -279,6 +291,14 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
+    /// Whether another caller may have the permits as they are: with nearly the whole lease, and ids that nobody knows.
+    fn may_be_passed_on(&self, engine: &Engine, lease_ms: Option<u64>) -> bool {
+        let hundredth = lease_ms.map_or(Time::MAX, |ms| ms.saturating_mul(10));
+        engine.core.now() < self.granted_at.saturating_add(PASSED_ON_FOR.min(hundredth))
+            && !self.is_lost(engine)
+            && !self.is_named.load(Ordering::Acquire)
+    }
+
     /// The client no longer looks after the permits; false if it does not already.
     fn end(&self, engine: &Engine) -> bool {
         // Before any lock: in a forked child it may be held for ever.
@@ -322,13 +342,15 @@ impl Hold {
         call: CallId,
         first: u32,
         permits: u32,
-        ends: Time,
+        (granted_at, ends): (Time, Time),
     ) -> Arc<Self> {
         let held = Arc::new(Held {
             call,
             first,
             permits,
+            granted_at,
             ends: AtomicU64::new(ends),
+            is_named: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             has_ended: Notify::new(),
@@ -344,6 +366,7 @@ impl Hold {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = PermitId> + '_ {
+        self.held.is_named.store(true, Ordering::Release);
         self.held.ids()
     }
 
@@ -431,10 +454,12 @@ impl Engine {
             self.give_back_in_process(semaphore, what);
             return;
         }
+        lock(&semaphore.returns).push(what);
+        self.pass_on();
         let running = {
-            let mut returns = lock(&semaphore.returns);
-            returns.push(what);
-            Running::begin(self, |semaphore| &semaphore.gives_back)
+            let returns = lock(&semaphore.returns);
+            let begin = || Running::begin(self, |semaphore| &semaphore.gives_back);
+            if returns.is_empty() { None } else { begin() }
         };
         let Some(running) = running else { return };
         match self.core.background() {
@@ -453,6 +478,44 @@ impl Engine {
         }
     }
 
+    /// Passes permits that are given back here on to the first request that waits here, without a call, unless somebody
+    /// waits elsewhere: in another process or in another runtime. For the server they have the same holder.
+    pub(super) fn pass_on(self: &Arc<Self>) {
+        let Some(semaphore) = &self.semaphore else { return };
+        while semaphore.is_alone.load(Ordering::Acquire) && !self.is_away() {
+            let (what, caller) = {
+                let mut returns = lock(&semaphore.returns);
+                let may_be = |held: &Held| held.may_be_passed_on(self, semaphore.terms.lease_ms);
+                let last = returns.last().filter(|what| may_be(&what.held));
+                let Some(permits) = last.map(|what| what.held.permits.into()) else { return };
+                let Some(caller) = self.take_first(permits) else { return };
+                (returns.pop(), caller)
+            };
+            let Some(what) = what else { return };
+            let Held { call, first, permits, granted_at, ref ends, .. } = *what.held;
+            let times = (granted_at, ends.load(Ordering::Acquire));
+            let hold = Some(Hold::begin(self, call, first, permits, times));
+            let rate = self.knowledge().rate.unwrap_or(semaphore.terms.rate(permits.into()));
+            let decided = Decided { hold, ..Decided::new(self, Entry::uncounted(), rate, 0) };
+            let granted = Granted::new(Arc::new(decided), permits.into(), None);
+            tell([(caller, Ok(Answer::Granted(granted)))].into_iter());
+            what.end(Ok(Returned::InTime));
+        }
+    }
+
+    /// Takes the first caller that waits, if it waits for so many permits, and all wait in one runtime.
+    fn take_first(&self, permits: u64) -> Option<Caller> {
+        let lanes = self.lanes();
+        let mut waiting = lanes.iter().filter(|lane| !lane.lock().queue.is_idle());
+        let (Some(lane), None) = (waiting.next(), waiting.next()) else { return None };
+        let mut state = lane.lock();
+        let caller = state.queue.take_first(permits)?;
+        if state.queue.is_asking() || state.queue.is_idle() {
+            lane.wake_driver(state);
+        }
+        Some(caller)
+    }
+
     /// A message tells of what this client gives back as well. Waiters of Redisson's hear it a little sooner than ours;
     /// those here get their part if every other time they do not wait for it. Always, they would take nearly all.
     pub(crate) fn permits_came_back_here(&self) {
@@ -468,7 +531,7 @@ impl Engine {
         let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
         self.permits_came_back();
         let answer = answer.unwrap_or_else(|| Err(super::closed()));
-        what.end(answer.map(|returned| worst(returned.into_iter())));
+        what.end(answer.map(|released| worst(released.returned.into_iter())));
     }
 
     fn start_renewing(self: &Arc<Self>) {
@@ -489,7 +552,7 @@ impl Engine {
         semaphore: &Semaphore,
         batch: &[Arc<Held>],
         deadline: tokio::time::Instant,
-    ) -> Result<Vec<Returned>, Error> {
+    ) -> Result<SemaphoreReleased, Error> {
         if semaphore.is_plain() {
             let all = semaphore.release_call(Some(0), batch);
             let call = |lane| SemaphoreReleaseCall { lane: Some(lane), ..all.clone() };
@@ -498,7 +561,8 @@ impl Engine {
         // Reading its clock costs a server a tenth of the call.
         let is_timed = batch.iter().any(|held| held.is_lost(self));
         let all = semaphore.release_call(None, batch).permits;
-        let mut returned = Vec::with_capacity(all.len());
+        let mut released =
+            SemaphoreReleased { returned: Vec::with_capacity(all.len()), listeners: None };
         for permits in all.chunks(IDS_PER_CALL as usize) {
             let attempt = |at| SemaphoreReleaseCall {
                 at: if is_timed { at } else { Some(0) },
@@ -507,13 +571,14 @@ impl Engine {
             };
             let answer = self.call_until(Operation::Release, deadline, false, attempt).await?;
             let (answers, is_repeat) = answer;
-            returned.extend(answers.into_iter().map(|permit| match permit {
+            released.listeners = answers.listeners;
+            released.returned.extend(answers.returned.into_iter().map(|permit| match permit {
                 // By an earlier attempt, whose answer was lost.
                 Returned::Gone if is_repeat => Returned::InTime,
                 permit => permit,
             }));
         }
-        Ok(returned)
+        Ok(released)
     }
 
     async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> Result<(), Error> {
@@ -685,8 +750,12 @@ async fn give_all_back(mut running: Running) {
                 continue;
             }
         }
+        let listeners = answer.as_ref().ok().and_then(|released| released.listeners);
+        let own = semaphore.hears.load(Ordering::Acquire).into();
+        let is_alone = listeners.is_some_and(|listeners: u64| listeners <= own);
+        semaphore.is_alone.store(is_alone, Ordering::Release);
         engine.permits_came_back_here();
-        let mut answers = answer.as_ref().map(|answers| answers.iter().copied());
+        let mut answers = answer.as_ref().map(|released| released.returned.iter().copied());
         for what in batch {
             let answer = match &mut answers {
                 Ok(answers) if semaphore.is_plain() => Ok(worst(answers.clone())),

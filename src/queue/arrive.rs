@@ -62,16 +62,33 @@ impl<C> Queue<C> {
             self.waiters[index].caller = None;
             return;
         }
+        let next_may_fit = index == 0 && self.may_fit_without(self.waiters[0].request.fewest(), 1);
         let cancelled = self.waiters.remove(index);
         if cancelled.is_some_and(|waiter| waiter.has_server_answer)
             && let Some(block) = &mut self.head_block
         {
             // The requests behind it may be served earlier than the server said.
             block.tail_at = block.head_at;
-            self.ask_now |= index == 0;
+            self.ask_now |= next_may_fit;
         }
         self.unblock_if_empty();
         self.check();
+    }
+
+    /// Whether the request at this place may fit now that one before it, for so many permits, is gone.
+    pub(super) fn may_fit_without(&self, permits: u64, place: usize) -> bool {
+        // Of a semaphore, it finds no more than the other did.
+        let next = self.waiters.get(place);
+        next.is_some_and(|next| !self.permits_return || next.request.fewest() < permits)
+    }
+
+    /// Takes the first caller, in flight or not, if its request is for so many permits: it has them from elsewhere.
+    pub(crate) fn take_first(&mut self, permits: u64) -> Option<C> {
+        let mut first = self.waiters.iter_mut().filter(|waiter| waiter.caller.is_some());
+        let first = first.next().filter(|first| first.request.permits == permits)?;
+        let (ticket, caller) = (first.ticket, first.caller.take());
+        self.cancel(ticket);
+        caller
     }
 
     /// The call in flight is slow: the deadlines of the requests behind it begin. Times out the requests whose deadline

@@ -29,7 +29,7 @@ impl<C> Queue<C> {
         self.call_is_slow = false;
         let (mut settled, mut granted) = (Vec::with_capacity(calling), 0);
         let mut back = Vec::new();
-        let mut head: Option<(Time, u64)> = None;
+        let (mut head, mut gone): (Option<(Time, u64)>, _) = (None, None);
         let (mut waits, mut reserved) = (false, None);
         let mut outcomes = &mut outcomes[..];
         for mut waiter in self.waiters.drain(..calling) {
@@ -49,8 +49,9 @@ impl<C> Queue<C> {
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));
                     if waiter.caller.is_none() {
-                        // The wait of a cancelled head does not apply to the next one.
-                        self.ask_now |= is_head;
+                        if is_head {
+                            gone = Some(permits);
+                        }
                         continue;
                     }
                     if let Outcome::Reserved(_) = outcome {
@@ -83,6 +84,8 @@ impl<C> Queue<C> {
         let (head_at, head_permits) =
             (head.map(|(at, _)| at), head.map_or(0, |(_, permits)| permits));
         back.into_iter().rev().for_each(|waiter| self.waiters.push_front(waiter));
+        // The wait of a cancelled head does not apply to the next one.
+        self.ask_now |= gone.is_some_and(|permits| self.may_fit_without(permits, 0));
         if waits {
             // Waiting for permits does not count: the deadline of an unbounded wait begins with its next
             // call. Other requests keep the deadlines that their callers were promised.

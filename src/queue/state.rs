@@ -94,7 +94,7 @@ impl<C> Queue<C> {
 
     /// Whether a call is in flight, or will be as soon as its driver runs.
     pub(crate) fn is_asking(&self) -> bool {
-        !self.is_idle() && self.head_block.is_none()
+        !self.is_idle() && (self.head_block.is_none() || self.ask_now)
     }
 
     /// How many requests have no answer, those in flight included.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 pub(crate) type Heard = Arc<dyn Fn() + Send + Sync>;
 
 /// Each channel, and whether the subscription to it stands. Sending `true` once more is a message.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Channels(Mutex<HashMap<Arc<str>, watch::Sender<bool>>>);
 
 /// A listener to one channel.
@@ -28,6 +28,10 @@ impl Channels {
         if let Some(channel) = channel {
             channel.send_replace(true);
         }
+    }
+
+    pub(super) fn listeners(&self, channel: &str) -> u64 {
+        self.lock().get(channel).map_or(0, |channel| channel.receiver_count() as u64)
     }
 
     pub(super) fn has(&self, channel: &str) -> bool {

@@ -336,6 +336,11 @@ impl Engine {
         circuit.is_open()
     }
 
+    /// Whether the server is known to be away.
+    pub(super) fn is_away(&self) -> bool {
+        self.has_policy() && self.circuit().is_open()
+    }
+
     /// The error that shows why the server is unavailable.
     pub(crate) fn outage_cause(&self) -> Option<Error> {
         self.circuit().cause()

@@ -95,6 +95,12 @@ impl CountingStore {
         self.store.raw_set(&keys.value, &(value - permits).to_string());
     }
 
+    /// Somebody else waits for this semaphore's permits, as long as the future is kept.
+    pub(super) fn waits_elsewhere(&self, keys: &Keys) -> impl Future<Output = ()> + use<> {
+        let (store, channel) = (self.store.clone(), keys.permits.clone());
+        async move { store.listen(&channel, &(Arc::new(|| ()) as Heard)).await }
+    }
+
     fn entries(&self, keys: &Keys) -> u64 {
         self.store.raw_log(&keys.permits).len() as u64
     }
@@ -173,9 +179,11 @@ impl CountingStore {
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
         } else if any.is::<SemaphoreAcquireCall>() {
+            self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
             ready(self.unless_lost(answer)).boxed()
         } else if any.is::<SemaphoreReleaseCall>() {
+            self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
             ready(unless_lost(answer, &self.ledger.lose_refunds)).boxed()
         } else if any.is::<PolicyRefundCall>() {

@@ -427,3 +427,55 @@ async fn without_the_server_its_policy_decides() {
     assert!(half.try_acquire_now(2).await.unwrap().is_ok());
     assert!(semaphore(OnOutage::Fail).try_acquire_now(1).await.is_err());
 }
+
+/// The calls that were made while a permit went from one caller to the next of two that wait.
+async fn calls_while_passed_on(world: &World, semaphore: &Semaphore, held: Permit) -> u64 {
+    let attempts = &world.store.ledger().attempts;
+    let mut waits = [(); 2].map(|()| Box::pin(semaphore.acquire(1)));
+    for wait in &mut waits {
+        assert!(wait.as_mut().now_or_never().is_none());
+    }
+    sleep(SECOND / 1000).await;
+    let before = attempts.load(Ordering::SeqCst);
+    let [first, second] = waits;
+    assert!(held.release().await.unwrap());
+    drop(first);
+    let second = second.await.unwrap();
+    assert!(!second.is_lost());
+    let calls = attempts.load(Ordering::SeqCst) - before;
+    assert!(second.release().await.unwrap());
+    calls
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_passed_on_within_a_client_as_long_as_nobody_waits_elsewhere() {
+    let world = World::new();
+    let (client, options) = (world.client(), SemaphoreOptions::new().permits(1));
+    let plain = client.semaphore_with("plain", options).unwrap();
+    let leased = client.concurrency_with("s", options).unwrap();
+    for semaphore in [plain, leased.clone()] {
+        let calls = |held| calls_while_passed_on(&world, &semaphore, held);
+        let held = async || semaphore.acquire(1).await.unwrap();
+        assert!(calls(held().await).await > 0, "it is not known yet that nobody waits elsewhere");
+        assert_eq!(calls(held().await).await, 0);
+        let held_long = held().await;
+        sleep(SECOND / 100).await;
+        assert!(calls(held_long).await > 0, "others may want it by now");
+        assert_eq!(calls(held().await).await, 0);
+    }
+    let named = leased.acquire(1).await.unwrap();
+    let ids = named.ids();
+    assert!(
+        calls_while_passed_on(&world, &leased, named).await > 0,
+        "its id may be used elsewhere"
+    );
+    assert!(!leased.release(&ids[0]).await.unwrap());
+    let keys = leased.clone().into_limiter().engine().keys.clone();
+    let mut waits = Box::pin(world.store.waits_elsewhere(&keys));
+    assert!(waits.as_mut().now_or_never().is_none());
+    drop(leased.acquire(1).await.unwrap());
+    sleep(SECOND / 1000).await;
+    let held = leased.acquire(1).await.unwrap();
+    assert!(calls_while_passed_on(&world, &leased, held).await > 0, "somebody waits elsewhere");
+    drop(waits);
+}

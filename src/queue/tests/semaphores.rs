@@ -60,3 +60,33 @@ fn a_call_has_no_more_permits_than_a_server_has_time_for() {
     queue.arrive(|| 0, request(1, MaxWait::Unbounded), 1).unwrap();
     assert_eq!(refuses_all(&mut queue, 0).0, 1);
 }
+
+#[test]
+fn the_first_caller_is_taken_if_it_wants_as_many_in_flight_or_not() {
+    let mut queue: Queue<u32> = Queue::new(true);
+    for (caller, permits) in [(0, 2), (1, 1), (2, 1), (3, 1)] {
+        queue.arrive(|| 0, request(permits, MaxWait::Unbounded), caller).unwrap();
+    }
+    let all_wait = |queue: &mut Queue<u32>, count| {
+        let outcomes = vec![OutcomeGroup { count, outcome: LEFT }];
+        queue.replied(0, 0, (0, 0, 0), outcomes, 0, None);
+    };
+    let Step::Call(_) = queue.step(0).0 else { panic!("a call") };
+    all_wait(&mut queue, 4);
+    assert_eq!(queue.take_first(1), None, "nobody is served before the first");
+    assert_eq!(queue.take_first(2), Some(0));
+    assert!(queue.is_asking(), "the next one wants fewer, which may be free");
+    let Step::Call(_) = queue.step(0).0 else { panic!("a call") };
+    assert_eq!(queue.take_first(1), Some(1), "in flight");
+    all_wait(&mut queue, 3);
+    assert!(!queue.is_asking(), "the next one wants as many, and finds as few");
+    assert_eq!(queue.take_first(1), Some(2));
+    assert!(!queue.is_asking());
+    queue.ask_now();
+    let Step::Call(_) = queue.step(0).0 else { panic!("a call") };
+    assert_eq!(queue.take_first(1), Some(3));
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }];
+    let (settled, granted) = queue.replied(0, 0, (0, 0, 0), outcomes, 0, None);
+    assert_eq!((settled.len(), granted), (1, 1));
+    assert!(settled[0].caller.is_none(), "what the call was granted is to be given back");
+}

@@ -111,6 +111,14 @@ pub(crate) struct SemaphoreReleaseCall {
     pub(crate) count: u64,
 }
 
+/// What became of permits that were given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SemaphoreReleased {
+    pub(crate) returned: Vec<Returned>,
+    /// How many have heard of it; `None` if nobody knows.
+    pub(crate) listeners: Option<u64>,
+}
+
 /// What became of a permit that was given back, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Returned {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::error::Error;
+use crate::store::channels::Channels;
 use crate::store::memory::log::{EMPTY, Log};
 use crate::store::memory::settle::NewValue;
 use crate::store::refusal::wrong_type;
@@ -59,6 +60,7 @@ pub(crate) struct Keyspace {
     pub(super) now_us: i64,
     /// Channels on which calls have announced something since these were last told.
     pub(super) announced: Vec<Arc<str>>,
+    pub(super) channels: Arc<Channels>,
     /// The number of keys at which to look for ended ones, which would otherwise stay until they are written again.
     sweep_at: usize,
 }
@@ -173,9 +175,10 @@ impl Keyspace {
         self.slot(key, || Data::Text(String::new())).data = Data::Text(number.to_string());
     }
 
-    /// `PUBLISH`: those who listen to this channel hear it after the call.
-    pub(crate) fn announce(&mut self, channel: &Arc<str>) {
+    /// `PUBLISH`: those who listen to this channel hear it after the call. Returns how many these are.
+    pub(crate) fn announce(&mut self, channel: &Arc<str>) -> u64 {
         self.announced.push(channel.clone());
+        self.channels.listeners(channel)
     }
 
     pub(crate) fn remove(&mut self, key: &str) -> Option<Slot> {

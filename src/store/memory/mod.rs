@@ -49,7 +49,7 @@ pub struct InProcessStore(Arc<Shared>);
 
 struct Shared {
     space: Mutex<Keyspace>,
-    channels: Channels,
+    channels: Arc<Channels>,
     clock: Clock,
 }
 
@@ -62,8 +62,9 @@ impl InProcessStore {
     /// An empty store with its own clock: times to live run on it, and clients with [`Clock::server`] date
     /// their grants by it. Given [`Clock::server`] itself, it uses the system's clock.
     pub fn with_clock(clock: Clock) -> Self {
-        let channels = Channels::default();
-        InProcessStore(Arc::new(Shared { space: Mutex::default(), channels, clock }))
+        let space = Keyspace::default();
+        let channels = space.channels.clone();
+        InProcessStore(Arc::new(Shared { space: space.into(), channels, clock }))
     }
 
     /// Carries a call out; it is complete when this returns.

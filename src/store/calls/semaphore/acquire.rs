@@ -158,7 +158,7 @@ impl StoreCall for SemaphoreAcquireCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreReply> {
-        let decisions: Option<Vec<_>> = (5..answer.len())
+        let decisions: Option<Vec<_>> = (5..answer.len().checked_sub(1)?)
             .map(|place| match answer.integer(place)? {
                 -1 => Some(None),
                 fit => u64::try_from(fit).ok().map(Some),

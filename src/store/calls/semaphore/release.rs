@@ -6,9 +6,9 @@ use super::state::{State, check, end_of, live_on, numbers, optional, pack, semap
 use super::*;
 
 impl StoreCall for SemaphoreReleaseCall {
-    type Reply = Vec<Returned>;
+    type Reply = SemaphoreReleased;
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Vec<Returned>, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreReleased, Error> {
         let now = self.at.unwrap_or(space.now());
         let mut state = State::read(space, keys, self.kind, self.lane.as_ref())?;
         let returned = match (self.kind, state.value) {
@@ -44,8 +44,8 @@ impl StoreCall for SemaphoreReleaseCall {
                 ends.into_iter().map(returned).collect()
             }
         };
-        state.write(space, keys, self.lane.as_ref())?;
-        Ok(returned)
+        let listeners = state.write(space, keys, self.lane.as_ref())?;
+        Ok(SemaphoreReleased { returned, listeners })
     }
 
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
@@ -57,14 +57,16 @@ impl StoreCall for SemaphoreReleaseCall {
         }
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<Vec<Returned>> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreReleased> {
         let returned = |place| match answer.integer(place)? {
             0 => Some(Returned::Gone),
             1 => Some(Returned::InTime),
             2 => Some(Returned::Late),
             _ => None,
         };
-        (1..answer.len()).map(returned).collect()
+        let last = answer.len().checked_sub(1)?;
+        let returned = (1..last).map(returned).collect::<Option<_>>()?;
+        Some(SemaphoreReleased { returned, listeners: answer.integer(last)?.try_into().ok() })
     }
 }
 

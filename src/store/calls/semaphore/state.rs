@@ -66,17 +66,19 @@ impl State {
         Ok(state)
     }
 
+    /// Returns how many hear that permits have become free; `None` if nobody is told.
     pub(super) fn write(
         self,
         space: &mut Keyspace,
         keys: &Keys,
         lane: Option<&LaneCall>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u64>, Error> {
+        let mut listeners = None;
         if let Some(value) = self.value.filter(|_| self.before != self.value) {
             check(value)?;
             space.change_number(&keys.hash, value);
             if value > self.before.unwrap_or(0).max(0) {
-                space.announce(&keys.permits);
+                listeners = Some(space.announce(&keys.permits));
             }
         }
         if let (Some(lane), Some(record)) = (lane, self.record) {
@@ -84,7 +86,7 @@ impl State {
             let expires_at = Some(space.now().saturating_add(RECORD_MS));
             space.put(&record_key(keys, lane).into(), Slot { data, expires_at });
         }
-        Ok(())
+        Ok(listeners)
     }
 }
 

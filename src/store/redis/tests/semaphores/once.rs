@@ -73,11 +73,11 @@ fn a_release_counts_once() {
     let back = release(Expirable, ids, 0);
     let late = SemaphoreReleaseCall { at: Some(T0 + 30_000), ..back.clone() };
     use Returned::{Gone, InTime, Late};
-    assert_eq!(world.on_server(&back).unwrap(), [InTime, InTime, Gone]);
-    assert_eq!(world.on_server(&back).unwrap(), [Gone; 3]);
+    assert_eq!(world.on_server(&back).unwrap().returned, [InTime, InTime, Gone]);
+    assert_eq!(world.on_server(&back).unwrap().returned, [Gone; 3]);
     assert_eq!(world.on_the_server().value.as_deref(), Some("2"));
     let last = SemaphoreReleaseCall { permits: vec![call.id.permit(2)], ..late };
-    assert_eq!(world.on_server(&last).unwrap(), [Late]);
+    assert_eq!(world.on_server(&last).unwrap().returned, [Late]);
     assert_eq!(world.on_the_server(), State { value: Some("3".into()), out: vec![] });
 
     world.clear();
@@ -85,11 +85,15 @@ fn a_release_counts_once() {
         lane: Some(lane("aaaaaaaa1", number)),
         ..release(Plain, vec![], 2)
     };
-    assert_eq!(world.on_server(&back(1)).unwrap(), [Gone]);
+    assert_eq!(world.on_server(&back(1)).unwrap().returned, [Gone]);
     world.on_server(&SetPermitsCall { kind: Plain, rule: SetPermits::Try, permits: 1 }).unwrap();
-    assert_eq!(world.on_server(&back(1)).unwrap(), [Gone], "what it was answered the first time");
-    assert_eq!(world.on_server(&back(3)).unwrap(), [InTime]);
-    assert_eq!(world.on_server(&back(3)).unwrap(), [InTime]);
+    assert_eq!(
+        world.on_server(&back(1)).unwrap().returned,
+        [Gone],
+        "what it was answered the first time"
+    );
+    assert_eq!(world.on_server(&back(3)).unwrap().returned, [InTime]);
+    assert_eq!(world.on_server(&back(3)).unwrap().returned, [InTime]);
     assert!(world.on_server(&back(2)).unwrap_err().to_string().contains("later call"));
     assert_eq!(world.on_the_server().value.as_deref(), Some("3"));
 }

@@ -157,12 +157,12 @@ fn answer(world: &World, step: &Value, number: u64, before: &State) -> Result<Va
             let back = world.on_server(&release(kind, vec![], count as u64)).unwrap();
             match text("call") {
                 "release" => Value::Null,
-                _ => (back == [Returned::InTime]).into(),
+                _ => (back.returned == [Returned::InTime]).into(),
             }
         }
         "release" | "tryRelease" => {
             let call = SemaphoreReleaseCall { at, ..release(kind, ids()?, 0) };
-            let back = world.on_server(&call).unwrap();
+            let back = world.on_server(&call).unwrap().returned;
             let in_time = back.iter().filter(|one| **one == Returned::InTime).count();
             match text("call") {
                 "release" => Value::Null,
