@@ -456,7 +456,7 @@ impl Semaphore {
     async fn set(&self, rule: SetPermits, permits: i64) -> Result<i64, Error> {
         let call = SetPermitsCall { kind: self.kind, rule, permits };
         let answer = self.limiter.call(Operation::SetPermits, call).await;
-        self.limiter.engine().permits_came_back_here();
+        self.limiter.engine().permits_came_back();
         answer
     }
 
@@ -543,7 +543,7 @@ impl Semaphore {
         let (kind, at) = (self.kind, self.told_ms());
         let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count };
         let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter.engine().permits_came_back_here();
+        self.limiter.engine().permits_came_back_here(answer.listeners);
         Ok(answer.returned.first().copied())
     }
 

@@ -3,7 +3,7 @@
 -- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
 -- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
 --
--- reply  last: how many have heard of it, or -1
+-- reply  last: how many hear of it, or -1 if nobody does
 if new ~= v then
   if new > MOST or new < -MOST then
     return {-16}
@@ -18,14 +18,15 @@ if record then
   call('SET', KEYS[4], struct.pack('<I7i7', number, record), 'PX', '60000')
 end
 local freed = (new and new > 0 and new or 0) - (v and v > 0 and v or 0)
-local listeners
+local listeners = false
 for i = 1, freed < 64 and freed or 64 do
   local message = i < 64 and '1' or min(freed - 63, 2147483647)
   listeners = redis.pcall('PUBLISH', KEYS[3], message)
   if ARGV[3] == '1' then
-    -- Each node counts its own.
-    listeners = redis.pcall('SPUBLISH', KEYS[3], message) and -1
+    redis.pcall('SPUBLISH', KEYS[3], message)
+    -- A node counts its own listeners, and there are others.
+    listeners = tonumber(listeners) and 2^31
   end
 end
-reply[#reply + 1] = type(listeners) == 'number' and listeners or -1
+reply[#reply + 1] = tonumber(listeners) or -1
 return reply

@@ -24,7 +24,7 @@ use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
-use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
@@ -59,10 +59,10 @@ pub(crate) struct Semaphore {
     listens: AtomicBool,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
-    /// The next time, waiters do not wait for a message of what came back here.
-    asks_at_once: AtomicBool,
     /// Nobody else listened when permits were last given back.
     is_alone: AtomicBool,
+    /// How many more permits others were granted than this client, as far as its waiters have noticed.
+    behind: AtomicI64,
 }
 
 /// Permits that are given back.
@@ -117,13 +117,28 @@ impl Semaphore {
             renews: AtomicBool::new(false),
             listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
-            asks_at_once: AtomicBool::new(false),
             is_alone: AtomicBool::new(false),
+            behind: AtomicI64::new(0),
         }
     }
 
     fn is_plain(&self) -> bool {
         self.terms.kind == SemaphoreKind::Plain
+    }
+
+    /// Nobody else waits, or others are ahead.
+    fn may_pass_on(&self) -> bool {
+        self.is_alone.load(Ordering::Acquire) || self.behind.load(Ordering::Relaxed) > 0
+    }
+
+    fn change_behind(&self, by: i64) {
+        let change = |behind: i64| Some((behind + by).clamp(0, 64));
+        let _ = self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// A call was answered, and requests wait.
+    pub(super) fn waits(&self, granted: u64) {
+        self.change_behind(if granted == 0 { 1 } else { -(granted as i64) });
     }
 
     /// How many of the permits that this client was granted are held.
@@ -478,11 +493,12 @@ impl Engine {
         }
     }
 
-    /// Passes permits that are given back here on to the first request that waits here, without a call, unless somebody
-    /// waits elsewhere: in another process or in another runtime. For the server they have the same holder.
+    /// Passes permits that are given back here on to the first request that waits here, without a call: if nobody waits
+    /// elsewhere, in another process or in another runtime, or if those were granted more than this client, because they
+    /// hear of free permits sooner. For the server the permits stay out.
     pub(super) fn pass_on(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
-        while semaphore.is_alone.load(Ordering::Acquire) && !self.is_away() {
+        while semaphore.may_pass_on() && !self.is_away() {
             let (what, caller) = {
                 let mut returns = lock(&semaphore.returns);
                 let may_be = |held: &Held| held.may_be_passed_on(self, semaphore.terms.lease_ms);
@@ -492,6 +508,7 @@ impl Engine {
                 (returns.pop(), caller)
             };
             let Some(what) = what else { return };
+            semaphore.change_behind(-1);
             let Held { call, first, permits, granted_at, ref ends, .. } = *what.held;
             let times = (granted_at, ends.load(Ordering::Acquire));
             let hold = Some(Hold::begin(self, call, first, permits, times));
@@ -516,12 +533,14 @@ impl Engine {
         Some(caller)
     }
 
-    /// A message tells of what this client gives back as well. Waiters of Redisson's hear it a little sooner than ours;
-    /// those here get their part if every other time they do not wait for it. Always, they would take nearly all.
-    pub(crate) fn permits_came_back_here(&self) {
+    /// Permits were given back here, and so many have heard of it. If the waiters here do, they wait for the message, as
+    /// those of other clients have to; otherwise they would take nearly all.
+    pub(crate) fn permits_came_back_here(&self, listeners: Option<u64>) {
         let Some(semaphore) = &self.semaphore else { return };
         let hears = semaphore.hears.load(Ordering::Acquire);
-        if !hears || semaphore.asks_at_once.fetch_xor(true, Ordering::Relaxed) {
+        let is_alone = listeners.is_some_and(|listeners| listeners <= hears.into());
+        semaphore.is_alone.store(is_alone, Ordering::Release);
+        if !hears || listeners.is_none() {
             self.permits_came_back();
         }
     }
@@ -750,11 +769,7 @@ async fn give_all_back(mut running: Running) {
                 continue;
             }
         }
-        let listeners = answer.as_ref().ok().and_then(|released| released.listeners);
-        let own = semaphore.hears.load(Ordering::Acquire).into();
-        let is_alone = listeners.is_some_and(|listeners: u64| listeners <= own);
-        semaphore.is_alone.store(is_alone, Ordering::Release);
-        engine.permits_came_back_here();
+        engine.permits_came_back_here(answer.as_ref().ok().and_then(|it| it.listeners));
         let mut answers = answer.as_ref().map(|released| released.returned.iter().copied());
         for what in batch {
             let answer = match &mut answers {

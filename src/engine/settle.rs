@@ -84,7 +84,8 @@ impl Flight {
         engine.observer.noted(reply.notes);
         engine.watch_skew(now);
         let is_semaphore = engine.semaphore.is_some();
-        if is_semaphore && has_waiters {
+        if let (Some(semaphore), true) = (&engine.semaphore, has_waiters) {
+            semaphore.waits(granted);
             engine.listen();
         }
         // How many of the permits of a semaphore's call have gone to callers, in their order.
