@@ -118,7 +118,7 @@ impl Denial {
     }
 
     /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the queue is
-    /// long or many small grants must expire for this request.
+    /// long or many small grants must expire for this request, or because it is for permits of a semaphore.
     pub fn is_lower_bound(&self) -> bool {
         self.wait.at_least
     }
@@ -142,10 +142,12 @@ impl Denial {
 }
 
 impl fmt::Display for Denial {
-    /// `denied: retry after 250ms`, or `retry after at least 250ms`; and the rate, if it is known.
+    /// `denied: retry after 250ms`, or `retry after at least 250ms`; the limiter of a group that refused, `denied by
+    /// "api": …`; and the rate, if it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at_least = if self.is_lower_bound() { "at least " } else { "" };
-        write!(f, "denied: retry after {at_least}{:?}", self.retry_after())?;
+        let by = self.refused_by().map(|name| format!(" by {name:?}")).unwrap_or_default();
+        write!(f, "denied{by}: retry after {at_least}{:?}", self.retry_after())?;
         match self.rate {
             Some(rate) => write!(f, " (the rate is {rate})"),
             None => Ok(()),
@@ -235,5 +237,7 @@ mod tests {
         let wait = Wait::of_ms(250, true);
         let denial = Denial::new(wait, None, DecidedBy::Queue);
         assert_eq!(denial.to_string(), "denied: retry after at least 250ms");
+        let denial = denial.refused_by_limit(&"api".into());
+        assert_eq!(denial.to_string(), "denied by \"api\": retry after at least 250ms");
     }
 }

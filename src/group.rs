@@ -68,7 +68,10 @@ impl Costs {
             CostsKind::Each(each) => each,
         };
         if costs.len() != count {
-            return Err(format!("{} costs: must be {count}, one for each limiter", costs.len()));
+            let given = costs.len();
+            return Err(format!(
+                "a group of {count} with costs for {given}: give one for each limiter"
+            ));
         }
         for (at, (name, permits)) in limits.zip(costs).enumerate() {
             let cost = u32::try_from(*permits).ok().filter(|cost| *cost >= least);
@@ -727,8 +730,8 @@ mod tests {
         );
         let group = world.group(false);
         for (costs, detail) in [
-            (Costs::from([1]), "1 costs: must be 2"),
-            ([1, 2, 3].into(), "3 costs: must be 2"),
+            (Costs::from([1]), "a group of 2 with costs for 1: give one for each limiter"),
+            ([1, 2, 3].into(), "a group of 2 with costs for 3"),
             ([1, 0].into(), "0 permits requested of \"slow\""),
             ([1 << 32, 1].into(), "4294967296 permits requested of \"fast\""),
         ] {

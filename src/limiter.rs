@@ -174,7 +174,7 @@ impl RateLimiter {
     pub fn with_headroom(mut self, headroom: Fraction) -> Result<Self, Error> {
         let checked = headroom.check_headroom();
         checked.map_err(|detail| self.invalid(Operation::Limiter, detail))?;
-        self.check_is_redissons(Operation::Limiter, "with_headroom")?;
+        self.check_is_redissons(Operation::Limiter, "a headroom of ")?;
         self.shared = self.shared.with_headroom(headroom);
         Ok(self)
     }
@@ -197,7 +197,7 @@ impl RateLimiter {
         call: C,
     ) -> Result<C::Reply, Error> {
         if operation.is_redissons() {
-            self.check_is_redissons(operation, operation.name())?;
+            self.check_is_redissons(operation, "")?;
         }
         let answer = self.engine().call(operation, self.deadline, keys, call).await;
         answer.map_err(|error| {
@@ -206,11 +206,12 @@ impl RateLimiter {
         })
     }
 
-    /// An error if the limiter has a policy: then there is no rate and no log on the server.
-    pub(crate) fn check_is_redissons(&self, operation: Operation, call: &str) -> Result<(), Error> {
+    /// An error if the limiter has a policy: then there is no rate and no log on the server. `what` is asked of it,
+    /// if the operation does not say that.
+    pub(crate) fn check_is_redissons(&self, operation: Operation, what: &str) -> Result<(), Error> {
         let Some(policy) = self.engine().rules.policy() else { return Ok(()) };
         let detail = format!(
-            "{call} of a limiter with the policy `{}`: must be a limiter of Redisson's rules, from Client::limiter",
+            "{what}a limiter with the policy `{}`: must be one with Redisson's rules, from Client::limiter",
             policy.rules.word()
         );
         Err(self.invalid(operation, detail))

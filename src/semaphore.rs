@@ -339,8 +339,8 @@ impl Semaphore {
     }
 
     /// Takes `permits`, waiting for them up to `timeout`. The denial's [`retry_after`](Denial::retry_after) says when
-    /// the next lease ends, if it is not renewed, and is zero if none is known to end; permits that are given back may
-    /// be had at any time.
+    /// the next lease ends, if it is not renewed, and is a second if none is known to end; permits that are given back
+    /// may be had at any time.
     ///
     /// # Errors
     ///
@@ -408,7 +408,7 @@ impl Semaphore {
     ///
     /// [`ErrorKind::InvalidArgument`] for other numbers; otherwise see [`Semaphore`].
     pub async fn try_set_permits(&self, permits: u64) -> Result<bool, Error> {
-        Ok(self.set(SetPermits::Try, self.checked(permits)?).await? == 1)
+        Ok(self.set(SetPermits::Try, self.checked(Operation::SetPermits, permits)?).await? == 1)
     }
 
     /// Sets the permits, whatever they were: 0 to 2^31-1. Permits that are out stay out; if there are more of them,
@@ -419,7 +419,7 @@ impl Semaphore {
     ///
     /// Errors are those of [`try_set_permits`](Self::try_set_permits).
     pub async fn set_permits(&self, permits: u64) -> Result<(), Error> {
-        self.set(SetPermits::Set, self.checked(permits)?).await.map(drop)
+        self.set(SetPermits::Set, self.checked(Operation::SetPermits, permits)?).await.map(drop)
     }
 
     /// Adds to the permits, or takes away from them if `permits` is negative. A semaphore that does not exist is
@@ -427,7 +427,7 @@ impl Semaphore {
     ///
     /// Errors are those of [`try_set_permits`](Self::try_set_permits).
     pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
-        let amount = self.checked(permits.unsigned_abs())?;
+        let amount = self.checked(Operation::SetPermits, permits.unsigned_abs())?;
         self.set(SetPermits::Add, if permits < 0 { -amount } else { amount }).await.map(drop)
     }
 
@@ -438,17 +438,18 @@ impl Semaphore {
     ///
     /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain; otherwise see [`Semaphore`].
     pub async fn drain(&self) -> Result<u64, Error> {
-        let detail = "drain of permits with leases: set_permits(0) takes what is free";
+        let detail =
+            "a drain of permits with leases: call set_permits(0), which takes what is free";
         self.must_be(SemaphoreKind::Plain, Operation::SetPermits, detail)?;
         Ok(self.set(SetPermits::Drain, 0).await?.max(0).unsigned_abs())
     }
 
-    fn checked(&self, permits: u64) -> Result<i64, Error> {
+    fn checked(&self, operation: Operation, permits: u64) -> Result<i64, Error> {
         match permits {
             0..=MOST_PERMITS => Ok(permits as i64),
             _ => {
                 let detail = format!("{permits} permits: must be at most 2^31-1");
-                Err(self.limiter.invalid(Operation::SetPermits, detail))
+                Err(self.limiter.invalid(operation, detail))
             }
         }
     }
@@ -507,7 +508,8 @@ impl Semaphore {
     }
 
     fn has_leases(&self, operation: Operation) -> Result<(), Error> {
-        let detail = "of a plain semaphore, whose permits have no ids: see Client::concurrency";
+        let detail =
+            "a plain semaphore, whose permits have no ids: must be one of Client::concurrency";
         self.must_be(SemaphoreKind::Expirable, operation, detail)
     }
 
@@ -556,9 +558,9 @@ impl Semaphore {
     /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain, or if `permits` is more than 2^31-1;
     /// [`ErrorKind::NotInitialized`] if there is no semaphore; otherwise see [`Semaphore`].
     pub async fn release_permits(&self, permits: u64) -> Result<(), Error> {
-        let detail = "release_permits of permits with leases: they are given back by id";
+        let detail = "a number of permits with leases: must be given back by their ids";
         self.must_be(SemaphoreKind::Plain, Operation::Release, detail)?;
-        let count = self.checked(permits)?.unsigned_abs();
+        let count = self.checked(Operation::Release, permits)?.unsigned_abs();
         match self.give_back(Vec::new(), count).await? {
             Some(Returned::Gone) if count > 0 => {
                 Err(self.limiter.error(Operation::Release, refusal::no_semaphore()))

@@ -34,7 +34,9 @@ impl RateLimiter {
     /// # }
     /// ```
     ///
-    /// Errors are those [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an error:
+    /// Errors are those [of the server](RateLimiter#errors-of-the-server), and
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter has a policy:
+    /// [`Client::policies_of`](crate::Client::policies_of) reads those. A damaged or missing limiter is not an error:
     /// see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.own_budget().inspect(most_entries).await
@@ -106,6 +108,7 @@ pub struct ClientBudget {
 impl ClientBudget {
     /// Like [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
+        self.limiter.check_is_redissons(Operation::Inspect, "")?;
         let begun = Instant::now();
         let reply = self.call(Operation::Inspect, InspectCall { most_entries }).await?;
         let at = Instant::now();

@@ -55,6 +55,7 @@ operations! {
     Renew => "renew", ONCE, ANY;
     /// `try_set_permits`, `set_permits`, `add_permits` and `drain`.
     SetPermits => "set_permits", ONCE, ANY;
+    /// `available_permits`; of a semaphore also `acquired_permits` and `permits`.
     AvailablePermits => "available_permits", IDEMPOTENT, ANY;
     Peek => "peek", IDEMPOTENT, ANY;
     Config => "config", IDEMPOTENT, REDISSON;

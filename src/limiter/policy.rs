@@ -105,9 +105,11 @@ impl RateLimiter {
                 return Err(self.invalid(OPERATION, detail.to_owned()));
             }
             Some(_) if policy.is_rgcra() && (rule != ChangeRule::Reset || keep_alive.is_some()) => {
+                let time = keep_alive.map(|time| format!(" and a keep-alive of {time:?}"));
                 let detail = format!(
-                    "the configuration of Redisson's RGcra with the rule {rule:?} and a keep-alive of {keep_alive:?}: \
-                     must be `ChangeRule::Reset`, as there, without a keep-alive"
+                    "the configuration of Redisson's RGcra with `ChangeRule::{rule:?}`{}: must be `ChangeRule::Reset`, \
+                     as there, without a keep-alive",
+                    time.unwrap_or_default()
                 );
                 return Err(self.invalid(OPERATION, detail));
             }
@@ -121,8 +123,8 @@ impl RateLimiter {
             }
         }
         let keep_alive_ms = keep_alive.map_or(0, |time| time.as_millis().min(LONGEST_MS) as u64);
-        if keep_alive.is_some() && keep_alive_ms < SHORTEST_MS {
-            let detail = format!("a keep-alive of {keep_alive:?}: must be at least a minute");
+        if let Some(time) = keep_alive.filter(|_| keep_alive_ms < SHORTEST_MS) {
+            let detail = format!("a keep-alive of {time:?}: must be at least a minute");
             return Err(self.invalid(OPERATION, detail));
         }
         let at = self.engine().core.clock.told_us();

@@ -565,9 +565,31 @@ impl Policy {
     }
 }
 
-/// Its kind, and its limit as a [`Rate`](crate::Rate): `bucket, 50 per 5s`.
+/// Its kind, and its limit as a [`Rate`](crate::Rate): `fixed, 1000/h`. Of a bucket its capacity, and as a rate what it
+/// gains: `bucket, 50 at 10/s`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.word(), self.rate())
+        const UNITS: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
+        let (capacity, gains) = match &self.0 {
+            // A pace is in its lowest terms: 10/s is 1 per 100ms there.
+            Kind::Bucket(Bucket { capacity, pace, .. }) => {
+                (*capacity, rate_of(pace.permits, pace.every, &UNITS).to_string())
+            }
+            Kind::Rgcra(Rgcra { bucket, config: [_, rate, period] }) => {
+                (bucket.capacity, format!("{rate} per {period}s"))
+            }
+            Kind::Interval(rules) => {
+                (rules.capacity, rate_of(rules.refill, rules.period, &[]).to_string())
+            }
+            _ => return write!(f, "{}, {}", self.word(), self.rate()),
+        };
+        write!(f, "{}, {capacity} at {gains}", self.word())
     }
+}
+
+/// So many permits every so many microseconds, as a rate with the first of these units that is exact.
+fn rate_of(permits: u64, every: u64, units: &[u64]) -> Rate {
+    let is_exact = |us: &u64| us.is_multiple_of(every) && us.is_multiple_of(1000);
+    let us = units.iter().copied().chain([every]).find(is_exact).unwrap_or(every * 1000);
+    Rate::from_wire(Mode::Overall, permits.saturating_mul(us / every), us / 1000, 0)
 }

@@ -14,6 +14,7 @@ use crate::store::{
     RequestGroup, decided,
 };
 use crate::wire::keys::Keys;
+use crate::{Client, Fraction};
 
 pub(crate) const T0: i64 = 1_700_000_000_000_000;
 
@@ -313,6 +314,64 @@ fn what_is_out_of_range_is_refused() {
         let error = policy.expect_err(said);
         assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_bucket_is_shown_as_it_was_configured() {
+    let second = Duration::from_secs(1);
+    for (policy, text) in [
+        (Policy::bucket(50, 10, second), "bucket, 50 at 10/s"),
+        (Policy::bucket(5, 1, second * 7), "bucket, 5 at 1 per 7s"),
+        (Policy::bucket(5, 3, Duration::from_micros(7007)), "bucket, 5 at 3000 per 7007ms"),
+        (Policy::gcra(4, 10, second * 60), "bucket, 5 at 10/m"),
+        (Policy::rgcra(4, 3, second), "bucket, 5 at 3 per 1s"),
+        (Policy::interval_bucket(50, 5, second * 10), "interval, 50 at 5 per 10s"),
+        (Policy::fixed_window(50, second * 10), "fixed, 50 per 10s"),
+        (Policy::queue(1, second, second), "queue, 1/s"),
+    ] {
+        assert_eq!(policy.unwrap().to_string(), text);
+    }
+}
+
+/// Each text names the operation once.
+#[tokio::test]
+async fn what_a_policy_does_not_have_is_refused() {
+    let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+    let second = Duration::from_secs(1);
+    let (bucket, rate) = (Policy::bucket(50, 10, second).unwrap(), Rate::per_second(1));
+    let limiter = client.limiter_of("api", bucket.clone()).unwrap();
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+    let short = limiter.set_policy(bucket, ChangeRule::Keep, Some(second)).await.unwrap_err();
+    assert!(short.to_string().contains(": a keep-alive of 1s: must be"), "{short}");
+    let errors = [
+        limiter.config().await.unwrap_err(),
+        limiter.set_rate(rate).await.unwrap_err(),
+        limiter.ensure_rate(rate).await.unwrap_err(),
+        limiter.release(1).await.unwrap_err(),
+        limiter.pause_for(second).await.unwrap_err(),
+        #[cfg(feature = "admin")]
+        limiter.inspect(1).await.unwrap_err(),
+        #[cfg(feature = "admin")]
+        limiter.budget_of(client.id()).inspect(1).await.unwrap_err(),
+        #[cfg(feature = "admin")]
+        limiter.preview_repair().await.unwrap_err(),
+        #[cfg(feature = "admin")]
+        limiter.remove_unused(second).await.unwrap_err(),
+        #[cfg(feature = "admin")]
+        limiter.reset_usage(Mode::Overall).await.unwrap_err(),
+        limiter.clone().with_headroom(Fraction::one_of(2)).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument, "{error}");
+        let text = error.to_string();
+        assert!(
+            text.ends_with("must be one with Redisson's rules, from Client::limiter"),
+            "{text}"
+        );
+        let is_named = error.operation() != crate::error::Operation::Limiter;
+        let name = error.operation().name();
+        assert!(!is_named || text.matches(name).count() == 1, "{text}");
     }
 }
 

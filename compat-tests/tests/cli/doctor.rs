@@ -112,14 +112,14 @@ async fn policies_are_shown_and_two_of_one_name_are_found() {
         let () = server.run(cmd("SET").arg(format!("{{{name}}}:fixed")).arg("3 x").take()).await;
     }
     let ran = tool.ends(0, &["list"]).await;
-    assert!(ran.stdout.contains("api      bucket, 50 per 5s\n1 limiter with"), "{ran:?}");
+    assert!(ran.stdout.contains("api      bucket, 50 at 10/s\n1 limiter with"), "{ran:?}");
     let seen = tool.json(0, &["top", "--json"]).await;
     assert_eq!(seen["limiters"][0]["permits"], 50, "{seen:#}");
     assert!(seen["limiters"][0]["granted_per_second"].is_null(), "{seen:#}");
     tool.ends(0, &["doctor", "--all"]).await;
     let () = server.run(cmd("DEL").arg("{api}:fixed").take()).await;
     let seen = tool.json(0, &["inspect", "api", "--json"]).await;
-    assert_eq!(seen["policies"][0]["policy"], "bucket, 50 per 5s", "{seen:#}");
+    assert_eq!(seen["policies"][0]["policy"], "bucket, 50 at 10/s", "{seen:#}");
     let window = Policy::fixed_window(7, Duration::from_secs(86_400)).unwrap();
     let window = client.limiter_of("api", window).unwrap();
     assert!(window.try_acquire_now(2).await.unwrap().is_granted());

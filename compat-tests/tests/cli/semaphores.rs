@@ -115,6 +115,10 @@ async fn damage_is_found() {
         add(&server, &name, &[end]).await;
         assert_eq!(found(&tool, &name, &[]).await, ["lease-ends"], "{end}");
     }
+    set(&server, "far", "1").await;
+    add(&server, "far", &["1e300"]).await;
+    let shown = tool.ends(0, &["inspect", "far", "--semaphore"]).await.stdout;
+    assert!(shown.contains("a lease that ends at 1e300\n"), "{shown}");
     set(&server, "endless", "1").await;
     add(&server, "endless", &[&later, &NO_END.to_string()]).await;
     assert_eq!(found(&tool, "endless", &["--permits", "3"]).await, ["no-lease"]);

@@ -79,7 +79,8 @@ fn end(permit: &StoredPermit, now_ms: i64) -> String {
     let time = || duration(Duration::from_millis(left.abs() as u64));
     match permit.is_regular() {
         _ if permit.is_endless() => "no lease".to_owned(),
-        false => format!("a lease that ends at {}", permit.ends_ms),
+        // Not `{}`: that writes 1e300 with 300 digits.
+        false => format!("a lease that ends at {:?}", permit.ends_ms),
         true if left > 0.0 => format!("ends in {}", time()),
         true => format!("ended {} ago", time()),
     }

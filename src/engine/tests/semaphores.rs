@@ -97,6 +97,24 @@ async fn a_wait_ends_with_its_timeout_and_not_earlier() {
     assert!(semaphore.try_acquire_now(1).await.unwrap().is_ok());
 }
 
+/// Otherwise a caller that sleeps for as long as it says would ask in a loop, or never again.
+#[tokio::test(start_paused = true)]
+async fn a_denial_names_a_second_if_no_lease_is_known_to_end() {
+    for semaphore in [of(1).await, plain(1).await] {
+        let _held = semaphore.acquire(1).await.unwrap();
+        for timeout in [Duration::ZERO, SECOND / 2] {
+            let denial = semaphore.try_acquire(1, timeout).await.unwrap().unwrap_err();
+            assert_eq!((denial.retry_after(), denial.is_lower_bound()), (SECOND, true));
+        }
+        // Behind one that waits, the queue denies.
+        let mut waits = Box::pin(semaphore.acquire(1));
+        assert!(waits.as_mut().now_or_never().is_none());
+        tokio::time::sleep(SECOND / 4).await;
+        let denial = semaphore.try_acquire_now(1).await.unwrap().unwrap_err();
+        assert_eq!((denial.retry_after(), denial.is_lower_bound()), (SECOND * 3 / 4, true));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_wait_takes_nothing() {
     let semaphore = of(1).await;
@@ -217,6 +235,7 @@ async fn errors_speak_of_a_semaphore() {
     let mut waits = Box::pin(full.acquire(1));
     assert!(waits.as_mut().now_or_never().is_none());
     let plain = client.semaphore("s").unwrap();
+    let plains = client.semaphore("p").unwrap();
     client.limiter("l").unwrap().try_set_rate(crate::Rate::per_second(1)).await.unwrap();
     for (error, text) in [
         (
@@ -234,6 +253,9 @@ async fn errors_speak_of_a_semaphore() {
             client.concurrency_with("s", SemaphoreOptions::new().permits(0)).unwrap_err(),
             "semaphore \"s\": ",
         ),
+        (plains.permits().await.unwrap_err(), "semaphore \"p\": a plain semaphore, whose permits"),
+        (plains.release_permits(1 << 31).await.unwrap_err(), "release of semaphore \"p\": 2147"),
+        (semaphore.release_permits(1).await.unwrap_err(), "\"s\": a number of permits with leases"),
     ] {
         assert!(error.to_string().contains(text), "{error}");
     }

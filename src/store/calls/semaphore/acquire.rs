@@ -14,6 +14,10 @@ use crate::store::refusal;
 /// The permits with ended leases that a call takes back, unless it asks for more.
 const REAPED: i64 = 1000;
 
+/// The wait if no lease is known to end: the queue asks once a second in any case. Callers sleep for as long as a denial
+/// says: with 0 they would ask in a loop.
+const UNKNOWN_MS: u64 = 1000;
+
 impl SemaphoreAcquireCall {
     /// Adjacent groups that are decided alike.
     fn merged(&self) -> impl Iterator<Item = &[RequestGroup]> {
@@ -34,7 +38,7 @@ impl SemaphoreAcquireCall {
         (now, free, total, next_end): (i64, i64, u64, Option<i64>),
         decisions: impl IntoIterator<Item = Option<u64>>,
     ) -> Option<SemaphoreReply> {
-        let until_end = next_end.map(|end| end.saturating_sub(now).max(1) as u64);
+        let wait_ms = next_end.map_or(UNKNOWN_MS, |end| end.saturating_sub(now).max(1) as u64);
         let mut decisions = decisions.into_iter();
         let (mut granted, mut outcomes) = (0, Vec::new());
         for groups in self.merged() {
@@ -44,11 +48,10 @@ impl SemaphoreAcquireCall {
                 left = left.map(|left| left - fit);
                 granted += fit * group.permits;
                 push_outcome(&mut outcomes, fit, Outcome::Granted);
-                let wait_ms = |longest| until_end.unwrap_or(longest).min(longest.max(1));
                 let outcome = match (left, group.max_wait_ms) {
                     (None, _) => Outcome::ExceedsRate,
-                    (_, 0) => Outcome::Refused(Wait::of_ms(until_end.unwrap_or(0), true)),
-                    (_, longest) => Outcome::Waiting(Wait::of_ms(wait_ms(longest), true)),
+                    (_, 0) => Outcome::Refused(Wait::of_ms(wait_ms, true)),
+                    (_, longest) => Outcome::Waiting(Wait::of_ms(wait_ms.min(longest), true)),
                 };
                 push_outcome(&mut outcomes, group.count - fit, outcome);
             }
