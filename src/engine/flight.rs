@@ -119,7 +119,7 @@ impl Flight {
         self.observer = self.engine.observer.acquire_call(self.size(), only_span);
         let answer = self.answer().await;
         self.has_ended = true;
-        let told = match answer {
+        let (told, unwanted) = match answer {
             Ok(answered) => self.decided(answered),
             Err(error) => {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
@@ -130,10 +130,12 @@ impl Flight {
                     self.give_back_unconfirmed();
                 }
                 self.give_back_again();
-                self.failed(&error)
+                (self.failed(&error), Vec::new())
             }
         };
-        tell_by_turns(told).await
+        let told = tell_by_turns(told).await;
+        drop(unwanted);
+        told
     }
 
     /// The time limit of one attempt: a fraction of the callers' deadlines, so that each of them has time

@@ -15,8 +15,12 @@ use crate::rt;
 use crate::store::{Outcome, OutcomeGroup};
 
 impl Flight {
-    /// Handles a store's decision. Returns what the callers are to be told.
-    pub(super) fn decided(&mut self, mut answered: Answered) -> Vec<(Caller, Verdict)> {
+    /// Handles a store's decision. Returns what the callers are to be told, and what callers were granted that have gone:
+    /// dropped, it is given back, and may be passed on to somebody who came after those who are to be told.
+    pub(super) fn decided(
+        &mut self,
+        mut answered: Answered,
+    ) -> (Vec<(Caller, Verdict)>, Vec<Verdict>) {
         let engine = &self.engine;
         let now = engine.core.now();
         let mut state = self.lane.lock();
@@ -118,12 +122,15 @@ impl Flight {
                 Err(exceeds(&decided, permits, costs.as_deref()))
             }
         };
-        // What is granted to a caller that has gone is dropped here, and thereby given back.
-        let told = settled.into_iter().filter_map(|Settled { caller, permits, costs, outcome }| {
+        let (mut told, mut unwanted) = (Vec::with_capacity(settled.len()), Vec::new());
+        for Settled { caller, permits, costs, outcome } in settled {
             let answer = answer(permits, costs, outcome);
-            Some((caller?, answer))
-        });
-        told.collect()
+            match caller {
+                Some(caller) => told.push((caller, answer)),
+                None => unwanted.push(answer),
+            }
+        }
+        (told, unwanted)
     }
 
     /// Handles the call's final failure. Returns what the callers are to be told.
