@@ -84,12 +84,11 @@ struct Held {
     call: CallId,
     first: u32,
     permits: u32,
-    /// When the call was sent.
-    granted_at: Time,
     /// When the lease ends, as far as this client knows: it began no earlier than the call was sent.
     ends: AtomicU64,
-    /// The caller knows the ids, and may give them back elsewhere.
-    is_named: AtomicBool,
+    /// Until when another caller may have them as they are, with nearly the whole lease. Never, if they may not have been
+    /// granted, or if somebody knows their ids and may give them back elsewhere.
+    pass_on_until: AtomicU64,
     is_lost: AtomicBool,
     /// Given back, or kept out.
     is_over: AtomicBool,
@@ -99,7 +98,7 @@ struct Held {
 }
 
 /// For how long permits are passed on from holder to holder. Others who begin to wait hear nothing until then.
-const PASSED_ON_FOR: Time = 10_000;
+pub(super) const PASS_ON_FOR: Time = 10_000;
 
 /// Ids in one call to a server.
 const IDS_PER_CALL: u32 = 1000;
@@ -231,20 +230,21 @@ impl Flight {
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
         if !self.engine.is_plain_semaphore() {
-            drop(self.hold(0, self.permits()));
+            self.hold(0, self.permits(), 0);
         }
     }
 
-    /// Permits of this call for one of its requests, from this one on.
-    pub(super) fn hold(&self, first: u64, permits: u64) -> Arc<Hold> {
+    /// Permits of this call for one of its requests, from this one on, which may be passed on for so long.
+    pub(super) fn hold(&self, first: u64, permits: u64, pass_on_for: Time) -> Arc<Hold> {
         let engine = &self.engine;
-        let ends = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
-            Some(ms) => ends_after(self.attempt_began, ms),
-            None => Time::MAX,
+        let (ends, hundredth) = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
+            Some(ms) => (ends_after(self.attempt_began, ms), ms.saturating_mul(10)),
+            None => (Time::MAX, Time::MAX),
         };
+        let pass_on_until = self.attempt_began.saturating_add(pass_on_for.min(hundredth));
         // A call has fewer requests, and grants fewer permits, than a `u32` counts.
         let [first, permits] = [first, permits].map(|number| number.min(u32::MAX.into()) as u32);
-        Hold::begin(engine, self.permits_id(), first, permits, (self.attempt_began, ends))
+        Hold::begin(engine, self.permits_id(), first, permits, [ends, pass_on_until])
     }
 }
 
@@ -306,12 +306,8 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
-    /// Whether another caller may have the permits as they are: with nearly the whole lease, and ids that nobody knows.
-    fn may_be_passed_on(&self, engine: &Engine, lease_ms: Option<u64>) -> bool {
-        let hundredth = lease_ms.map_or(Time::MAX, |ms| ms.saturating_mul(10));
-        engine.core.now() < self.granted_at.saturating_add(PASSED_ON_FOR.min(hundredth))
-            && !self.is_lost(engine)
-            && !self.is_named.load(Ordering::Acquire)
+    fn may_be_passed_on(&self, engine: &Engine) -> bool {
+        !self.is_lost(engine) && engine.core.now() < self.pass_on_until.load(Ordering::Acquire)
     }
 
     /// The client no longer looks after the permits; false if it does not already.
@@ -357,15 +353,14 @@ impl Hold {
         call: CallId,
         first: u32,
         permits: u32,
-        (granted_at, ends): (Time, Time),
+        [ends, pass_on_until]: [Time; 2],
     ) -> Arc<Self> {
         let held = Arc::new(Held {
             call,
             first,
             permits,
-            granted_at,
             ends: AtomicU64::new(ends),
-            is_named: AtomicBool::new(false),
+            pass_on_until: AtomicU64::new(pass_on_until),
             is_lost: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             has_ended: Notify::new(),
@@ -381,7 +376,7 @@ impl Hold {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = PermitId> + '_ {
-        self.held.is_named.store(true, Ordering::Release);
+        self.held.pass_on_until.store(0, Ordering::Release);
         self.held.ids()
     }
 
@@ -501,16 +496,15 @@ impl Engine {
         while semaphore.may_pass_on() && !self.is_away() {
             let (what, caller) = {
                 let mut returns = lock(&semaphore.returns);
-                let may_be = |held: &Held| held.may_be_passed_on(self, semaphore.terms.lease_ms);
-                let last = returns.last().filter(|what| may_be(&what.held));
+                let last = returns.last().filter(|what| what.held.may_be_passed_on(self));
                 let Some(permits) = last.map(|what| what.held.permits.into()) else { return };
                 let Some(caller) = self.take_first(permits) else { return };
                 (returns.pop(), caller)
             };
             let Some(what) = what else { return };
             semaphore.change_behind(-1);
-            let Held { call, first, permits, granted_at, ref ends, .. } = *what.held;
-            let times = (granted_at, ends.load(Ordering::Acquire));
+            let Held { call, first, permits, ref ends, ref pass_on_until, .. } = *what.held;
+            let times = [ends, pass_on_until].map(|time| time.load(Ordering::Acquire));
             let hold = Some(Hold::begin(self, call, first, permits, times));
             let rate = self.knowledge().rate.unwrap_or(semaphore.terms.rate(permits.into()));
             let decided = Decided { hold, ..Decided::new(self, Entry::uncounted(), rate, 0) };

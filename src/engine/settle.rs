@@ -8,6 +8,7 @@ use super::flight::{Answered, Flight};
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
+use super::semaphore::PASS_ON_FOR;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, Event};
 use crate::queue::{MemberCosts, Settled};
@@ -97,7 +98,7 @@ impl Flight {
         let decided = Arc::new(Decided { members, ..Decided::new(engine, entry, rate, left) });
         let mut answer = |permits, costs: Option<Arc<MemberCosts>>, outcome| match outcome {
             Outcome::Granted if is_semaphore => {
-                let hold = Some(self.hold(held, permits));
+                let hold = Some(self.hold(held, permits, PASS_ON_FOR));
                 held += permits;
                 let entry = decided.entry.clone();
                 let decided = Decided { hold, ..Decided::new(engine, entry, rate, left) };
