@@ -91,10 +91,14 @@ fn arguments(
         Kind::Foreign(foreign) => foreign.bounds(at).map_or(Vec::new(), |bounds| bounds.to_vec()),
         _ => Vec::new(),
     };
+    let field = |lane: &LaneCall| match &policy.0 {
+        Kind::Foreign(foreign) if foreign.dedup.is_some() => b"token".into(),
+        _ => format!("@{}", lane.name).into(),
+    };
     let number = sent(lane.map(|lane| lane.number));
     [
         packed::bytes(&policy.text()),
-        lane.map_or(Vec::new(), |lane| format!("@{}", lane.name).into()),
+        lane.map_or(Vec::new(), field),
         [number, requests].concat(),
         sent(bounds.into_iter().map(|bound| bound.max(0) as u64)),
         action.into(),
