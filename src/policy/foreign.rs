@@ -246,7 +246,7 @@ impl Policy {
 
 /// Parameters as the scripts have them: a letter and numbers.
 fn text<const N: usize>(letter: char, numbers: [u64; N]) -> String {
-    format!("{letter}{}", packed(&numbers.map(|number| (number, WIDE))))
+    format!("{letter}{}", packed(numbers.map(|number| (number, WIDE))))
 }
 
 fn foreign(format: Format, text: String, limit: u64, window_us: u64) -> Policy {
