@@ -481,6 +481,19 @@ async fn the_peer_answers_as_the_vectors_do() {
     }
 }
 
+#[tokio::test]
+async fn the_peer_answers_as_guava_does() {
+    let mut skipped = 0;
+    for (answer, expected) in answers_of_the_peer("guava", &["--in-process"]).await {
+        match answer["skip"].is_null() {
+            true => assert_eq!(answer["answer"], expected, "{answer}"),
+            // Cold factors other than 3, and a warm-up of 0.
+            false => skipped += 1,
+        }
+    }
+    assert_eq!(skipped, 57);
+}
+
 /// Where they are right, we decide as they do, and the state is theirs.
 #[tokio::test]
 async fn the_peer_answers_for_formats_of_other_services() {

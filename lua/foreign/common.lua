@@ -2,15 +2,14 @@
 -- the other services would have written, and nothing else; calls are counted in a hash of our own. Parameters are
 -- a letter, and numbers of 7 bytes each; they are not stored.
 --
--- KEYS   1 the key of the other services; 2 our hash with the records of lanes; from the 3rd on: further keys of
---        theirs. Mixer's last, if the call is for a key of its caller: the hash that remembers what this was granted
+-- KEYS   1 the key of the other services; 2 our hash with the records of lanes; 3 if it has one, their further key.
+--        If the call is for a key of its caller, the second is Mixer's hash that remembers what that was granted, in
+--        its field `token`, which is then the lane
 local key, lanes_key, is_foreign, stored, record, deadline, kept = KEYS[1], KEYS[2], true, wanted, nil, 0, 0
-local kind = string.sub(wanted, 1, 1)
 
 -- The lane's record.
-local dedup = kind == 'Q' and KEYS[3] or kind == 'P' and KEYS[4]
-if dedup then
-  local permits, ends = unpack(call('HMGET', dedup, 'token', 'expire'))
+if lane == 'token' then
+  local permits, ends = unpack(call('HMGET', lanes_key, 'token', 'expire'))
   permits, ends = tonumber(permits or ''), tonumber(ends or '')
   if permits and ends and permits >= 1 and permits <= 4294967295 and ends > now * 1000 then
     record = pack('<I7I7I7I7I4', numbers('<I7', requests), now, permits, 0, 0)
@@ -21,7 +20,7 @@ end
 
 -- The number that a field has, from `least` on and below 2^53, or `most`. Without one between them: an error.
 local function decimal(field, text, least, most)
-  local n = tonumber(text or '')
+  local n = tonumber(text)
   if n and n >= least and n < (most or 9007199254740992) then
     return n
   end

@@ -5,6 +5,7 @@
 --   S  SECONDS and MINUTES: each grant prolongs the key's life
 --   C  org/path (PHP): the first call begins the key's life. Limit and life are in the hash KEYS[3]; without it
 --      everything is allowed
+local kind = string.sub(wanted, 1, 1)
 local life, left, end_us, added = 0, -2, nil, 0
 if kind == 'C' then
   local expire, limit_req = unpack(call('HMGET', KEYS[3], 'expire', 'limitReq'))

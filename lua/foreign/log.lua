@@ -5,6 +5,7 @@
 --   M  the window in MULTI (Jedis): in milliseconds. An entry counts until it is as old as the period
 --
 -- A member is the lane, the number of the call, and the number of the permit.
+local kind = string.sub(wanted, 1, 1)
 local unit = kind == 'L' and 1 or 1000
 local span, added = 0, 0
 limit, span = numbers('<I7I7', wanted, 2)

@@ -7,18 +7,18 @@
 local width, bucket, opens
 local ns, current, closed, closed_ns, buckets = 0, 0, 0, 0, 0
 limit, width, bucket = numbers('<I7I7I7', wanted, 2)
-local used, in_bucket, began = unpack(call('HMGET', key, 'token', 'bucket.token', 'bucket.timestamp'))
+local fields = call('HMGET', key, 'token', 'bucket.token', 'bucket.timestamp')
 y = 0
-if used and in_bucket and began then
-  y, current = decimal('token', used, 0), decimal('bucket.token', in_bucket, 0)
-  ns = decimal('bucket.timestamp', began, 0, 9007199254740992000)
+if fields[1] and fields[2] and fields[3] then
+  y, current = decimal('token', fields[1], 0), decimal('bucket.token', fields[2], 0)
+  ns = decimal('bucket.timestamp', fields[3], 0, 9007199254740992000)
 end
 -- The permits of a member of the set.
 local PERMITS = '%.(%d+)$'
 
 -- As of now.
 local now_ns, cutoff = now * 1000, format('%d', (now - width) * 1000)
-local expired = call('ZRANGEBYSCORE', KEYS[3], '0', cutoff)
+local has_expired = call('ZCOUNT', KEYS[3], '0', cutoff) > 0
 if now_ns - ns + 1 > bucket * 1000 then
   opens, closed, closed_ns = true, current, ns
   current, ns, buckets = 0, now_ns, decimal('key', call('HGET', key, 'key') or '0', 0)
@@ -26,8 +26,10 @@ if now_ns - ns + 1 > bucket * 1000 then
     y, closed = max(0, y - closed), 0
   end
 end
-for i = 1, #expired do
-  y = max(0, y - (string.match(expired[i], PERMITS) or 0))
+if has_expired then
+  for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], '0', cutoff)) do
+    y = max(0, y - (string.match(member, PERMITS) or 0))
+  end
 end
 x = ceil(ns / 1000)
 --- roll
@@ -51,7 +53,7 @@ local leaves = ceil(from / 1000) + width
 -- Nanoseconds are rounded.
 us = leaves - ((leaves - 1 - width) * 1000 >= from and 1 or 0) - now
 --- write
-if #expired > 0 then
+if has_expired then
   call('ZREMRANGEBYSCORE', KEYS[3], '0', cutoff)
 end
 if closed > 0 then

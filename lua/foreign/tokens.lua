@@ -5,13 +5,14 @@
 --
 -- The others lose the fraction of a token at each call. Here the time stands where the last whole token was added,
 -- so that it is not lost, and they go on from there.
+local kind = string.sub(wanted, 1, 1)
 local MOST, RATE, TOKENS, SINCE = 'max_permits', 'rate', 'curr_permits', 'last_mill_second'
-local most, rate, tokens, since, stored_tokens, stored_since
+local fields, since, stored_tokens, stored_since
 -- The rate is by so many milliseconds.
 local unit = 1000
 if kind == 'F' then
   MOST, RATE, TOKENS, SINCE, unit = 'Capacity', 'LeakingRate', 'RemainingCapacity', 'LastLeakingTime', 1
-  most, rate, tokens, since = unpack(call('HMGET', key, MOST, RATE, TOKENS, SINCE))
+  fields = call('HMGET', key, MOST, RATE, TOKENS, SINCE)
   -- A lane that has just called has seen the order.
   local all = not record and call('HGETALL', key)
   if all and (all[1] ~= MOST or all[3] ~= RATE or all[5] ~= TOKENS or all[7] ~= SINCE or all[9]) then
@@ -19,22 +20,21 @@ if kind == 'F' then
     failure = {-13, 0, 'the fields must be ' .. order .. ', in this order'}
   end
 else
-  local apps
-  most, rate, tokens, since, apps = unpack(call('HMGET', key, MOST, RATE, TOKENS, SINCE, 'apps'))
-  if not string.find(apps or '', wanted) then
+  fields = call('HMGET', key, MOST, RATE, TOKENS, SINCE, 'apps')
+  if not string.find(fields[5] or '', wanted) then
     failure = {-12, 0, 'the application is not in the field apps'}
   end
 end
-most, rate = decimal(MOST, most, 0), decimal(RATE, rate, 0)
+local most, rate, tokens = decimal(MOST, fields[1], 0), decimal(RATE, fields[2], 0), nil
 limit = most < 4294967295 and most - most % 1 or 4294967295
 if most * unit / rate > 3155760000000 then
   -- A century.
   decimal(RATE, rate, 0, 0)
 end
-if kind == 'F' or since then
-  tokens, since = decimal(TOKENS, tokens, -9007199254740991), decimal(SINCE, since, 0)
+if kind == 'F' or fields[4] then
+  tokens, since = decimal(TOKENS, fields[3], -9007199254740991), decimal(SINCE, fields[4], 0)
 else
-  tokens, since = most, nil
+  tokens = most
 end
 x = 0
 --- roll

@@ -2,7 +2,9 @@
 local is_change = action == 'keep' or action == 'scale' or action == 'reset'
 -- What came back of what was abandoned; nil if nothing was.
 local has_changed, is_replay, gave = false, false, nil
+local total, given, given_f, _ = 0, 0, 0, nil
 if record then
+  _, _, total, given, _, given_f = numbers(RECORD, record)
   abandon, max_age = tonumber(abandon), tonumber(max_age)
   is_replay = last == number and not (max_age and now - at > max_age)
   if last > number then

@@ -16,7 +16,7 @@ end
 local waits, exact, blocked_us, blocked_by = false, 0, 0, 0
 local groups = limits[1].requests
 if decide then
-  limits[1].granted, groups = decide(answer, is_replay, limits[1].rest), ''
+  limits[1].granted, groups = decide(answer, limits[1]), ''
 end
 for k = 8, #groups, 15 do
   local _, longest, count = numbers('<I4I7I4', groups, k)

@@ -4,11 +4,11 @@ local RECORD, record_size = '<I7I7I7I7I4', 32
 if has_fraction then
   RECORD, record_size = '<I7I7I7I7I4I7', 39
 end
-local number, last, at, total, given, given_f, permits, longest, count, _ = 0, 0, 0, 0, 0, 0
+local number, last, at, permits, longest, count = 0, 0, 0
 if record and #record ~= record_size then
   failure = failure or {-8, 0, lane .. '=' .. record}
 elseif record then
-  last, at, total, given, _, given_f = numbers(RECORD, record)
+  last, at = numbers('<I7I7', record)
 end
 if failure then
   return failure

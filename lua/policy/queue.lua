@@ -55,12 +55,12 @@ function change(switch)
 end
 
 -- Each request starts behind those before it. Of a call that was decided before, the reservations are those of
--- that time, and `most` permits are granted.
-function decide(answer, is_replay, most)
-  local t, f, from = x, y, now
+-- that time, and as many permits are granted.
+function decide(answer, it)
+  local is_replay, most, t, f, from = it.is_replay, it.total, x, y, now
   if is_replay then
     from = at
-    t, f = plus(given, given_f, -most)
+    t, f = plus(it.given, it.given_f, -most)
   elseif t < now then
     t, f = now, 0
   end

@@ -157,9 +157,7 @@ impl Flight {
             }
         }
     }
-}
 
-impl Flight {
     /// The call has failed. If it had no requests, another one follows after a pause, for as long as the server is away,
     /// but only for a plain semaphore: nothing else brings its permits back, as time does for policies.
     pub(super) fn give_back_again(&self) {

@@ -4,7 +4,7 @@
 
 use super::frame::{Mark, Rules, State};
 use super::pace::{Pace, Time, ceil};
-use super::packed::{PERMITS, WIDE, packed};
+use super::packed::{PERMITS, WIDE};
 
 /// What a bucket that starts with too few permits is kept for beyond the time that it takes to fill, in
 /// microseconds.
@@ -23,12 +23,6 @@ impl Bucket {
     /// The time at which a bucket that is empty now is full.
     fn filled(&self, now: i64) -> Time {
         self.pace.plus((now, 0), self.capacity as i64)
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Bucket { capacity, pace: Pace { permits, every }, initial } = *self;
-        let numbers = [(capacity, PERMITS), (permits, PERMITS), (every, WIDE), (initial, PERMITS)];
-        "b1".to_owned() + &packed(if initial < capacity { &numbers } else { &numbers[..3] })
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Foreign {
     /// A time in the window whose key a call names, in microseconds; `None`: the call's, or this machine's.
     around: Option<i64>,
     /// Mixer's deduplication id.
-    dedup: Option<Arc<str>>,
+    pub(crate) dedup: Option<Arc<str>>,
 }
 
 /// The formats, by their scripts and keys.
@@ -246,7 +246,7 @@ impl Policy {
 
 /// Parameters as the scripts have them: a letter and numbers.
 fn text<const N: usize>(letter: char, numbers: [u64; N]) -> String {
-    format!("{letter}{}", packed(&numbers.map(|number| (number, WIDE))))
+    format!("{letter}{}", packed(numbers.map(|number| (number, WIDE))))
 }
 
 fn foreign(format: Format, text: String, limit: u64, window_us: u64) -> Policy {
@@ -332,15 +332,17 @@ impl Foreign {
                 Naming::Start => format!("{key}_{}", start / 1_000_000),
             };
         }
-        let lanes = suffixed(&first, "lanes");
+        let lanes = match &self.dedup {
+            Some(id) => format!("{id}-{key}"),
+            None => suffixed(&first, "lanes"),
+        };
         let other = match self.format {
             // The `-` is in front of the first `/`.
             Format::OrgPathCounter => Some(key.replacen("-/", "/", 1)),
             Format::MixerRolling => key.strip_suffix(".meta").map(|name| format!("{name}.data")),
             _ => None,
         };
-        let dedup = self.dedup.as_ref().map(|id| format!("{id}-{key}"));
-        [first, lanes].into_iter().chain(other).chain(dedup).collect()
+        [first, lanes].into_iter().chain(other).collect()
     }
 
     /// With a key for each window, the start and the end of the one whose key a call names, in microseconds.

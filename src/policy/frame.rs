@@ -149,8 +149,7 @@ impl Record {
     fn text(&self, has_fraction: bool) -> String {
         let Record { number, at, total, mark: (mark, fraction), left } = *self;
         let numbers = [number, at as u64, total, mark as u64, left, fraction];
-        let sized: Vec<_> = numbers.into_iter().zip(Self::SIZES).collect();
-        packed(&sized[..5 + usize::from(has_fraction)])
+        packed(numbers.into_iter().zip(Self::SIZES).take(5 + usize::from(has_fraction)))
     }
 }
 
@@ -404,7 +403,7 @@ impl Limiter {
             sized.extend(numbers.zip(self.rules().sizes()));
             sized.extend((excess > 0).then_some((excess, PERMITS)));
         }
-        fields.insert("s".into(), packed(&sized));
+        fields.insert("s".into(), packed(sized));
         if must_expire {
             space.expire_in(&keys.hash, (must_end + MARGIN_MS - now_ms) as i64);
         } else if is_change {

@@ -91,10 +91,14 @@ fn arguments(
         Kind::Foreign(foreign) => foreign.bounds(at).map_or(Vec::new(), |bounds| bounds.to_vec()),
         _ => Vec::new(),
     };
+    let field = |lane: &LaneCall| match &policy.0 {
+        Kind::Foreign(foreign) if foreign.dedup.is_some() => b"token".into(),
+        _ => format!("@{}", lane.name).into(),
+    };
     let number = sent(lane.map(|lane| lane.number));
     [
         packed::bytes(&policy.text()),
-        lane.map_or(Vec::new(), |lane| format!("@{}", lane.name).into()),
+        lane.map_or(Vec::new(), field),
         [number, requests].concat(),
         sent(bounds.into_iter().map(|bound| bound.max(0) as u64)),
         action.into(),
@@ -177,36 +181,15 @@ impl PolicyCall {
     }
 }
 
-/// A limiter after a call.
-pub(super) struct LimitAfter {
-    pub(super) left: u64,
-    pub(super) mark: Mark,
-    pub(super) at: i64,
-    pub(super) granted_before: Option<u64>,
-    pub(super) notes: Notes,
-}
-
-impl LimitAfter {
-    pub(super) fn of(limiter: &Limiter) -> Self {
-        let (left, replay) = (limiter.available(), limiter.replay.as_ref());
-        LimitAfter {
-            left,
-            mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
-            at: replay.map_or(limiter.now, |record| record.at),
-            granted_before: replay.map(|record| record.total),
-            notes: limiter.notes,
-        }
-    }
-}
-
-/// The time of an answer, its limiters, and the outcomes of its requests.
+/// The replies of an answer's limiters, without outcomes, and the outcomes of its requests.
 pub(super) fn read_decision(
     answer: ServerAnswer<'_>,
-) -> Option<(i64, Vec<LimitAfter>, Vec<OutcomeGroup>)> {
-    let found = answer.list(2)?;
+) -> Option<(Vec<PolicyReply>, Vec<OutcomeGroup>)> {
+    let (now, found) = (answer.integer(1)?, answer.list(2)?);
     let limits = (0..found.len()).map(|at| {
         let limit = found.list(at)?;
-        Some(LimitAfter {
+        Some(PolicyReply {
+            now,
             left: limit.unsigned(0)?,
             mark: (limit.integer(1)?, limit.unsigned(2)?),
             at: limit.integer(3)?,
@@ -217,6 +200,7 @@ pub(super) fn read_decision(
                 has_changed: limit.unsigned(6)? & 1 > 0,
                 went_back: limit.unsigned(6)? & 2 > 0,
             },
+            outcomes: Vec::new(),
         })
     });
     let (mut outcomes, mut place) = (Vec::new(), 3);
@@ -239,19 +223,32 @@ pub(super) fn read_decision(
         };
         push_outcome(&mut outcomes, count, outcome);
     }
-    Some((answer.integer(1)?, limits.collect::<Option<_>>()?, outcomes))
+    Some((limits.collect::<Option<_>>()?, outcomes))
 }
 
 impl PolicyReply {
+    /// The limiter after a call, without outcomes.
+    pub(super) fn of(limiter: &Limiter) -> Self {
+        let (left, replay) = (limiter.available(), limiter.replay.as_ref());
+        PolicyReply {
+            at: replay.map_or(limiter.now, |record| record.at),
+            now: limiter.now,
+            granted_before: replay.map(|record| record.total),
+            left,
+            mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
+            notes: limiter.notes,
+            outcomes: Vec::new(),
+        }
+    }
+
     /// There is one limiter, so that a refusal need not say by which it was.
-    fn of(now: i64, limit: LimitAfter, mut outcomes: Vec<OutcomeGroup>) -> Self {
+    fn with_outcomes(self, mut outcomes: Vec<OutcomeGroup>) -> Self {
         for group in &mut outcomes {
             if let Outcome::RefusedBy(_, wait) = group.outcome {
                 group.outcome = Outcome::Refused(wait);
             }
         }
-        let LimitAfter { left, mark, at, granted_before, notes } = limit;
-        PolicyReply { at, now, granted_before, left, mark, notes, outcomes }
+        PolicyReply { outcomes, ..self }
     }
 
     /// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
@@ -280,7 +277,7 @@ impl StoreCall for PolicyCall {
         if limiter.replay.is_none() {
             limiter.write_taken(space, keys, &share, self.groups.is_empty())?;
         }
-        Ok(PolicyReply::of(limiter.now, LimitAfter::of(&limiter), outcomes))
+        Ok(PolicyReply::of(&limiter).with_outcomes(outcomes))
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
@@ -301,8 +298,8 @@ impl StoreCall for PolicyCall {
         if let Some(record) = answer.bytes(0) {
             return PolicyReply::of_record(record, self.groups.iter().map(|it| it.count).sum());
         }
-        let (now, limits, outcomes) = read_decision(answer)?;
-        Some(PolicyReply::of(now, limits.into_iter().next()?, outcomes))
+        let (limits, outcomes) = read_decision(answer)?;
+        Some(limits.into_iter().next()?.with_outcomes(outcomes))
     }
 }
 

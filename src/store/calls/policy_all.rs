@@ -3,7 +3,7 @@
 //!
 //! The rule is in `src/policy/decide.rs`, the twin of `lua/policy/decide.lua`.
 
-use super::policy::{LimitAfter, corrected, opened, read_decision};
+use super::policy::{PolicyReply, corrected, opened, read_decision};
 use super::policy_script::script_together;
 use super::*;
 use crate::policy::Kind;
@@ -33,11 +33,11 @@ impl StoreCall for PolicyAllCall {
         let (outcomes, shares) = decide(&mut limiters, &groups);
         let is_replay = limiters.iter().any(|it| it.replay.is_some());
         let after = limiters.iter().map(|it| match it.replay.is_some() == is_replay {
-            true => LimitAfter::of(it),
+            true => PolicyReply::of(it),
             // A limiter that has lost the record has nothing to give back.
-            false => LimitAfter { mark: Default::default(), ..LimitAfter::of(it) },
+            false => PolicyReply { mark: Default::default(), ..PolicyReply::of(it) },
         });
-        let reply = self.reply(limiters[0].now, outcomes, after.collect());
+        let reply = self.reply(outcomes, after.collect());
 
         // Write.
         for ((limiter, share), (keys, call)) in limiters.iter_mut().zip(&shares).zip(&self.0) {
@@ -69,19 +69,14 @@ impl StoreCall for PolicyAllCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-        let (now, limits, outcomes) = read_decision(answer)?;
-        (limits.len() == self.0.len()).then(|| self.reply(now, outcomes, limits))
+        let (limits, outcomes) = read_decision(answer)?;
+        (limits.len() == self.0.len()).then(|| self.reply(outcomes, limits))
     }
 }
 
 impl PolicyAllCall {
-    /// The reply at this time in microseconds.
-    fn reply(
-        &self,
-        now: i64,
-        outcomes: Vec<OutcomeGroup>,
-        limits: Vec<LimitAfter>,
-    ) -> AcquireReply {
+    fn reply(&self, outcomes: Vec<OutcomeGroup>, limits: Vec<PolicyReply>) -> AcquireReply {
+        let now = limits[0].now;
         let limits = self.0.iter().zip(limits).map(|((_, call), limit)| LimitReply {
             rate: call.policy.rate(),
             left: limit.left.min(MAX_EXACT) as i64,

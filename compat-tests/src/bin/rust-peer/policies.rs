@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 mod foreign;
+mod guava;
 
 use foreign::ForeignRun;
 
@@ -24,6 +25,8 @@ struct Run {
     limiter: Option<RateLimiter>,
     /// For each call that was granted something, its grants.
     granted: Vec<Vec<Grant>>,
+    /// The lines so far, of a limiter of Guava's.
+    guava: Vec<Value>,
 }
 
 /// Answers lines until standard input closes.
@@ -44,7 +47,8 @@ pub(crate) async fn answer(redis: Option<String>) -> Result<(), String> {
         }
         None => None,
     };
-    let mut run = Run { client, clock: time, limiter: None, granted: Vec::new() };
+    let mut run =
+        Run { client, clock: time, limiter: None, granted: Vec::new(), guava: Vec::new() };
     let mut lines = BufReader::new(stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let line: Value = match serde_json::from_str(&line) {
@@ -78,6 +82,13 @@ pub(crate) async fn answer(redis: Option<String>) -> Result<(), String> {
 impl Run {
     async fn step(&mut self, line: &Value) -> Result<Value, Skip> {
         let (kind, request) = (line["policy"].as_str().unwrap_or_default(), &line["request"]);
+        if kind.starts_with("guava-") {
+            if line["step"] == 0 {
+                self.guava.clear();
+            }
+            self.guava.push(line.clone());
+            return guava::answer(self.guava.clone()).await;
+        }
         let now = line["now_us"].as_i64().ok_or("now_us is missing")?;
         self.clock.set_micros(now);
         if line["step"] == 0 {
@@ -221,11 +232,6 @@ fn policy(kind: &str, params: &Value) -> Result<Policy, Skip> {
             }
         }
         _ if kind.starts_with("foreign-") => return Err("it is on a server only".to_owned()),
-        _ if kind.starts_with("guava-") => {
-            return Err(
-                "a limiter of Guava's sleeps before it answers: no clock can be set".to_owned()
-            );
-        }
         _ => return Err(format!("the public API has no policy `{kind}` with such parameters")),
     };
     policy.map_err(skipped)
