@@ -44,8 +44,9 @@ impl<C> Queue<C> {
 
     /// Removes the requests that cannot be served in time behind a blocked head.
     fn refuse_too_late(&mut self, now: Time) -> Vec<(C, Wait)> {
-        // With every message a semaphore asks anew, for the first of its requests alone.
-        if self.ask_now && !self.permits_return || now < self.earliest_end {
+        // With every message a semaphore asks anew, for the first of its requests alone. Nobody waits before one that
+        // has not been answered.
+        if self.ask_now && !(self.permits_return && self.has_waited()) || now < self.earliest_end {
             return Vec::new();
         }
         let Some(block) = self.head_block.take_if(|block| now < block.ask_at) else {

@@ -90,3 +90,28 @@ fn the_first_caller_is_taken_if_it_wants_as_many_in_flight_or_not() {
     assert_eq!((settled.len(), granted), (1, 1));
     assert!(settled[0].caller.is_none(), "what the call was granted is to be given back");
 }
+
+#[test]
+fn who_may_not_wait_is_asked_for_if_the_first_has_gone() {
+    for is_in_flight in [true, false] {
+        let mut queue: Queue<u32> = Queue::new(true);
+        queue.arrive(|| 0, request(2, MaxWait::Unbounded), 0).unwrap();
+        let Step::Call(_) = queue.step(0).0 else { panic!("a call") };
+        let waits = |queue: &mut Queue<u32>| {
+            queue.replied(0, 0, (0, 0, 0), vec![OutcomeGroup { count: 1, outcome: LEFT }], 1, None);
+        };
+        if !is_in_flight {
+            waits(&mut queue);
+            // A message, after which a newcomer is not refused at once.
+            queue.ask_now();
+        }
+        queue.arrive(|| 0, request(1, MaxWait::None), 1).unwrap();
+        assert_eq!(queue.take_first(2), Some(0));
+        if is_in_flight {
+            waits(&mut queue);
+        }
+        let (step, refused) = queue.step(0);
+        assert!(matches!(step, Step::Call(call) if call.requests == 1), "{is_in_flight}");
+        assert_eq!(refused, []);
+    }
+}
