@@ -306,8 +306,11 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
+    /// A forked child's copy is its parent's to give back.
     fn may_be_passed_on(&self, engine: &Engine) -> bool {
-        !self.is_lost(engine) && engine.core.now() < self.pass_on_until.load(Ordering::Acquire)
+        !self.is_lost(engine)
+            && engine.core.now() < self.pass_on_until.load(Ordering::Acquire)
+            && self.process == std::process::id()
     }
 
     /// The client no longer looks after the permits; false if it does not already.
@@ -514,11 +517,16 @@ impl Engine {
         }
     }
 
-    /// Takes the first caller that waits, if it waits for so many permits, and all wait in one runtime.
+    /// Takes the first caller that waits, if it waits for so many permits, and all wait in one runtime: the current one,
+    /// or the client's own thread. Another one may be parked, and the permits would be with it.
     fn take_first(&self, permits: u64) -> Option<Caller> {
         let lanes = self.lanes();
         let mut waiting = lanes.iter().filter(|lane| !lane.lock().queue.is_idle());
         let (Some(lane), None) = (waiting.next(), waiting.next()) else { return None };
+        let home = Some(lane.runtime.id);
+        if rt::current_id() != home && self.core.own_runtime_id() != home {
+            return None;
+        }
         let mut state = lane.lock();
         let caller = state.queue.take_first(permits)?;
         if state.queue.is_asking() || state.queue.is_idle() {
@@ -534,7 +542,8 @@ impl Engine {
         let hears = semaphore.hears.load(Ordering::Acquire);
         let is_alone = listeners.is_some_and(|listeners| listeners <= hears.into());
         semaphore.is_alone.store(is_alone, Ordering::Release);
-        if !hears || listeners.is_none() {
+        // None: not even the waiters here, whose subscription was lost.
+        if !hears || listeners.is_none_or(|listeners| listeners == 0) {
             self.permits_came_back();
         }
     }

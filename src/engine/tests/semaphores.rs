@@ -501,3 +501,31 @@ async fn a_permit_is_passed_on_within_a_client_as_long_as_nobody_waits_elsewhere
     assert!(calls_while_passed_on(&world, &leased, held).await > 0, "somebody waits elsewhere");
     drop(waits);
 }
+
+#[test]
+fn a_permit_is_not_passed_on_to_a_runtime_that_nobody_runs() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
+    let (parked, second) = (runtime(), runtime());
+    let world = World::with_clock(Clock::system());
+    let client = world.client();
+    let semaphore = client.concurrency_with("s", SemaphoreOptions::new().permits(1)).unwrap();
+    let held = second.block_on(semaphore.acquire(1)).unwrap();
+    let waits = semaphore.clone();
+    parked.block_on(async {
+        tokio::spawn(async move { waits.acquire(1).await });
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    });
+    second.block_on(async {
+        assert!(held.release().await.unwrap());
+        let again = tokio::time::timeout(SECOND * 5, semaphore.acquire(1)).await;
+        drop(again.expect("the permit is with a task that does not run").unwrap());
+    });
+}
