@@ -653,7 +653,10 @@ impl Semaphore {
     ///
     /// Errors are described at [`Semaphore`].
     pub async fn delete(&self) -> Result<bool, Error> {
-        self.limiter.delete().await
+        let existed = self.limiter.delete().await?;
+        // What was granted before is not passed on any more.
+        self.limiter.engine().permits_came_back_here(None);
+        Ok(existed)
     }
 }
 
