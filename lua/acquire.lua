@@ -126,7 +126,7 @@ end
 if is_reserved and not overtaken then
   -- Permits reserved before were within the share then. They may not be there at their date, if the rate was
   -- lowered or an attempt of another call has moved an entry: so the request is decided anew.
-  if p > s.budget and p <= s.rate - s.headroom and is_settled and
+  if p > s.budget and p <= s.rate - s.headroom and is_settled and s.kept == 0 and
       (s.own_permits > 0 or allowed and (exceeds(p) or p <= share_size - held)) then
     wait = find_reservation(s, p + s.headroom, s.requests[2])
   end
@@ -148,6 +148,8 @@ local is_written, states = is_within and not overtaken, {}
 for i = 1, #limits do
   s = limits[i]
   if is_written then
+    -- This attempt may be a late one: what it does not grant again may be in use.
+    s.granted, s.budget = math.max(s.granted, s.kept), s.budget - math.max(0, s.kept - s.granted)
     if s.created then
       for k, name in ipairs({'rate', 'interval', 'type', 'keepAliveTime'}) do
         call('HSETNX', s.hash_key, name, s.created[k])

@@ -3,7 +3,8 @@
 -- Reads  call, int, permits_of; the arguments; part_number (part/grant.lua)
 
 -- Sets s.own: the entries written by earlier attempts. If this attempt is a duplicate, or a later one came first,
--- sets it to the entries that those wrote, and returns their date.
+-- sets it to the entries that those wrote, and returns their date. Sets s.kept: the live permits among them that
+-- may be in use, as they may have been granted to a later attempt.
 local function find_own(s)
   local is_plain = #entry == 21 and reserves ~= '1' and dates == ''
   if is_plain and total == '1' and not call('ZSCORE', s.log_key, entry) then
@@ -32,15 +33,16 @@ local function find_own(s)
   end
   for i = 1, #found, 2 do
     local member, date = found[i], tonumber(found[i + 1])
-    local p = part_number(s, member) and permits_of(member) or 0
+    local part, p = part_number(s, member), permits_of(member) or 0
     -- An entry with more permits than the call asks for is not its own.
-    if p > 0 and p <= total - 0 and s.changes[member] == nil then
+    if part and p > 0 and p <= total - 0 and s.changes[member] == nil then
       s.changes[member], own[#own + 1] = false, member
       -- A late attempt must not give up permits that were granted to a later one.
       if is_again ~= '1' or date >= s.date and
           (dates ~= '' or reserves == '1' and date ~= tonumber(reserved_date)) then
         later[#later + 1], first = member, math.min(first or date, date)
       end
+      s.kept = s.kept + (after ~= '' and part < 16384 and date > s.now - s.interval and p or 0)
     end
   end
   s.own = first and later or own

@@ -8,8 +8,8 @@
 local s = {hash_key = KEYS[1], value_key = '', log_key = '', rate = 0, interval = 0, keep_alive = 0,
   per_client = 0, now = 0, date = 0, known = false, value = 0, size = 0, expired = 0, rank = 0, is_settled = true,
   dropped = 0, credit = 0, others = 0, trimmed = 0, log_total = false, is_summed = false, deficit = 0, debt = 0,
-  granted = 0, headroom = 0, own = {}, own_permits = 0, before = false, requests = false, budget = 0, queued = 0,
-  waits = false, id = '', tail = 0, members = {}, permits = {}, changes = {}}
+  granted = 0, headroom = 0, own = {}, own_permits = 0, kept = 0, before = false, requests = false, budget = 0,
+  queued = 0, waits = false, id = '', tail = 0, members = {}, permits = {}, changes = {}}
 
 -- Returns the error reply if the rate cannot be read:
 -- {-1, missing fields: 1 rate + 2 interval + 4 type} not initialized

@@ -79,7 +79,8 @@ fn carry_out(
     };
     let is_within = outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
     let is_written = overtaken.is_none() && is_within;
-    let after: Vec<_> = budgets.iter().map(|budget| (budget.free, budget.granted)).collect();
+    let after: Vec<_> =
+        limits.iter().zip(&budgets).map(|(limit, budget)| limit.after(budget)).collect();
     let states = limits.iter().zip(&after).map(|(limit, (free, _))| LimitReply {
         rate: limit.live.limiter.to_rate(),
         left: if is_written {
@@ -125,7 +126,7 @@ struct Alone {
 
 impl Alone {
     fn decide(limit: &OpenLimiter<'_, '_>, free: i64) -> Result<Alone, Error> {
-        let OpenLimiter { call, live, headroom, own_permits, .. } = limit;
+        let OpenLimiter { call, live, headroom, own_permits, kept, .. } = limit;
         let single = match call.groups[..] {
             [RequestGroup { count: 1, permits, max_wait_ms }] if call.reserve => {
                 Some((i64::try_from(permits).unwrap_or(i64::MAX), max_wait_ms))
@@ -150,7 +151,7 @@ impl Alone {
             let is_within =
                 *own_permits > 0 || share.as_ref().is_some_and(|share| share.may_reserve(permits));
             let may_be_granted = permits <= live.limiter.rate - headroom;
-            if permits > free && may_be_granted && live.dropped.all && is_within {
+            if permits > free && may_be_granted && live.dropped.all && is_within && *kept == 0 {
                 let ms = find_reservation(live, permits + headroom, free + headroom, max_wait_ms)?;
                 reserved = ms.map(|ms| (permits, ms));
             }

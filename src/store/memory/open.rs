@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::store::limits::DROP_LIMIT;
-use crate::store::memory::attempt::find_own;
+use crate::store::memory::attempt::{find_own, may_be_in_use};
 use crate::store::memory::config::{StoredLimiter, create};
 use crate::store::memory::decide::Supply;
 use crate::store::memory::grant::write_entries;
@@ -29,6 +29,8 @@ pub(super) struct OpenLimiter<'k, 's> {
     pub(super) deficit: i64,
     /// The permits that earlier attempts were granted; those of the one that came first, if one has overtaken this.
     pub(super) own_permits: i64,
+    /// Those of them that stay in the log, as they may be in use.
+    pub(super) kept: i64,
     /// The date of the attempt that came first.
     pub(super) overtaken: Option<i64>,
 }
@@ -54,6 +56,7 @@ impl<'k, 's> OpenLimiter<'k, 's> {
         let headroom = call.headroom.map_or(0, |part| part.headroom(limiter.rate as u64) as i64);
         let (own, overtaken) = find_own(log, call, date);
         let own_permits = own.iter().map(|part| part.permits).sum();
+        let kept = may_be_in_use(&own, call, limiter.cutoff(t));
         let known = before.map(|v| v + own_permits);
         let mut live = LiveLog::read(log, (limiter, t), own, DROP_LIMIT);
         live.look_at_oldest()?;
@@ -70,6 +73,7 @@ impl<'k, 's> OpenLimiter<'k, 's> {
             value,
             deficit,
             own_permits,
+            kept,
             overtaken,
         })
     }
@@ -88,7 +92,14 @@ impl<'k, 's> OpenLimiter<'k, 's> {
         }
     }
 
-    /// What to write of the limiter, given the permits that are left for this call's requests and those it granted.
+    /// The permits that are left for this call's requests, and those that its entry is to hold. It may be a late
+    /// attempt: what it does not grant again may be in use.
+    pub(super) fn after(&self, budget: &Supply<'_>) -> (i64, i64) {
+        let kept = (self.kept - budget.granted).max(0);
+        (budget.free - kept, budget.granted + kept)
+    }
+
+    /// What to write of the limiter [`after`](Self::after) the decision.
     pub(super) fn into_changes(self, (free, granted): (i64, i64)) -> Changes<'k> {
         let OpenLimiter { live, date, before, value, headroom, .. } = self;
         let value = NewValue { v: free + headroom, ..value };

@@ -1,6 +1,7 @@
 //! Exactly once: divergence 4.
 
 use super::*;
+use crate::options::Fraction;
 
 /// The call as it is made again at the clock's time.
 fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {
@@ -104,6 +105,92 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     let reply = c.send(AcquireCall { earlier: Earlier::Since(T0 + 7), ..retry }).unwrap();
     assert_eq!(reply.entry_date, T0 + 8);
     assert_eq!((c.value(), c.log()), (Some(7), vec![(8, 3)]));
+}
+
+/// The first attempt of a call by the server's clock, and any later one.
+fn by_the_servers_clock(c: &Client, call: AcquireCall) -> (AcquireCall, AcquireCall) {
+    let last = c.clock.now() - 1;
+    let first = AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(last), ..call };
+    let again = AcquireCall { seen: None, earlier: Earlier::Since(last), ..first.clone() };
+    (first, again)
+}
+
+/// Nobody can tell the entry of a later attempt, whose grant is used, from one whose answer was lost.
+#[test]
+fn a_late_attempt_by_the_servers_clock_takes_nothing_back() {
+    // What must be left is no longer there.
+    let mut c = limiter(10);
+    let call = c.call(&[request(3, 0)]);
+    let call = AcquireCall { headroom: Some(Fraction::new(1, 2)), ..call };
+    let (first, again) = by_the_servers_clock(&c, call);
+    c.send(first).unwrap();
+    c.clock.advance(10);
+    assert_eq!(c.send(again.clone()).unwrap().outcomes[0].outcome, Outcome::Granted);
+    c.grant(4);
+    c.clock.advance(10);
+    let late = c.send(again).unwrap();
+    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(_)), "{late:?}");
+    assert_eq!((late.left, c.value(), c.log()), (3, Some(3), vec![(10, 4), (20, 3)]));
+
+    // A request that was refused can wait now, and those behind it wait for their turn.
+    let mut c = limiter(10);
+    c.grant(4);
+    c.clock.advance(500);
+    c.grant(3);
+    let call = c.call(&[request(5, 400), request(3, 0)]);
+    let (first, again) = by_the_servers_clock(&c, call);
+    assert_eq!(c.send(first).unwrap().outcomes[1].outcome, Outcome::Granted);
+    c.clock.advance(150);
+    let late = c.send(again).unwrap();
+    assert_eq!(late.outcomes[0].outcome, Outcome::Waiting(Wait::of_ms(350, false)));
+    assert_eq!((late.left, c.value(), c.log()), (0, Some(0), vec![(0, 4), (500, 3), (650, 3)]));
+
+    // The rate was lowered.
+    let mut c = limiter(10);
+    let call = c.call(&[request(8, 0), request(2, 0)]);
+    let (first, again) = by_the_servers_clock(&c, call);
+    c.send(first).unwrap();
+    c.set(rate(5), StateRule::Keep);
+    c.clock.advance(10);
+    let late = c.send(again).unwrap();
+    assert_eq!(late.outcomes[1].outcome, Outcome::Granted);
+    assert_eq!((late.left, c.value(), c.log()), (-5, Some(-5), vec![(10, 10)]));
+}
+
+#[test]
+fn a_late_attempt_by_the_servers_clock_takes_nothing_back_in_a_group() {
+    let mut c = limiter(10);
+    let mut short = Client { keys: Keys::new("short", "a"), ..c.other() };
+    short.set(Rate::from_wire(Mode::Overall, 10, 100, 0), StateRule::Drop);
+    let call = c.call(&[request(3, 0)]);
+    let (first, again) = by_the_servers_clock(&c, call);
+    let of_both = |call: AcquireCall| {
+        let of_short = AcquireCall { seen: None, ..call.clone() };
+        AcquireAllCall(vec![(c.keys.clone(), call), (short.keys.clone(), of_short)])
+    };
+    let (first, again) = (of_both(first), of_both(again));
+    c.store.run(&c.keys, &first).unwrap();
+    // The interval of one limiter is over, and others have taken all of it.
+    c.clock.advance(150);
+    short.grant(10);
+    let late = c.store.run(&c.keys, &again).unwrap();
+    assert!(matches!(late.outcomes[0].outcome, Outcome::RefusedBy(1, _)), "{late:?}");
+    assert_eq!((c.value(), c.log()), (Some(7), vec![(150, 3)]));
+    assert_eq!((short.value(), short.log()), (Some(0), vec![(150, 10)]));
+}
+
+#[test]
+fn what_has_expired_is_not_in_use() {
+    let mut c = limiter(10);
+    let call = c.call(&[request(3, 0)]);
+    let (first, again) = by_the_servers_clock(&c, call);
+    c.send(first).unwrap();
+    c.clock.advance(I);
+    c.log_entry(I, 10);
+    c.set_value("-3");
+    let late = c.send(again).unwrap();
+    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(_)), "{late:?}");
+    assert_eq!((c.value(), c.log()), (Some(0), vec![(I, 10)]));
 }
 
 #[test]

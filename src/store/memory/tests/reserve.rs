@@ -158,6 +158,23 @@ fn attempts_whose_answers_are_lost_reserve_once() {
 }
 
 #[test]
+fn what_was_granted_to_a_later_attempt_is_not_reserved_again() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 4);
+    let reply = c.send(call.clone()).unwrap();
+    c.clock.advance(650);
+    let due = next(&c, &call, &reply);
+    assert_eq!(c.send(due.clone()).unwrap().outcomes[0].outcome, Outcome::Granted);
+    // Less is left than it was granted.
+    c.set(rate(8), StateRule::Keep);
+    c.clock.advance(5);
+    let late = AcquireCall { now: Now::Server, seen: None, ..due };
+    let outcome = c.send(late).unwrap().outcomes[0].outcome;
+    assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+    assert_eq!((c.value(), c.sum(), c.log().last()), (Some(-2), 10, Some(&(1155, 4))));
+}
+
+#[test]
 fn one_that_was_lost_or_has_expired_is_decided_anew() {
     let mut c = used_one_by_one();
     let call = large(&mut c, 1, 10);

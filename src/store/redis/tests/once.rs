@@ -7,6 +7,7 @@ use redis::Commands as _;
 
 use super::{Limited, Server};
 use crate::clock::Now;
+use crate::options::Fraction;
 use crate::rate::{Mode, Rate};
 use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{
@@ -293,6 +294,25 @@ async fn the_servers_clock_dates_a_grant() {
     let late = AcquireCall { earlier: Earlier::FirstSince(before - 1), ..first };
     assert_eq!(client.outcome(late).await, Outcome::Granted);
     assert_eq!(client.value(), 96);
+}
+
+/// By the server's clock, a late attempt cannot tell a grant that is used from one whose answer was lost.
+#[tokio::test]
+async fn a_late_attempt_that_is_refused_takes_nothing_back() {
+    let Some(mut client) = client().await else { return };
+    let first = AcquireCall {
+        earlier: Earlier::FirstSince(T0 + 9),
+        headroom: Some(Fraction::new(1, 2)),
+        ..call(T0 + 10, 1, 5)
+    };
+    assert_eq!(client.outcome(first.clone()).await, Outcome::Granted);
+    assert_eq!(client.outcome(call(T0 + 20, 2, 50)).await, Outcome::Granted);
+    let earlier = Earlier::Since(T0 + 9);
+    let late = AcquireCall { now: Now::At(T0 + 30), seen: None, earlier, ..first };
+    let late = client.acquire(late).await;
+    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(_)), "{late:?}");
+    assert_eq!((late.left, client.value()), (44, 44));
+    assert_eq!(client.log()[2], (pack(EntryId([1; 16]), 5), T0 + 30));
 }
 
 #[tokio::test]
