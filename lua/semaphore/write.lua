@@ -3,7 +3,7 @@
 -- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
 -- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
 --
--- reply  last: how many hear of it, or -1 if nobody does
+-- reply  last: how many hear of it; -1 if nobody is told
 if new ~= v then
   if new > MOST or new < -MOST then
     return {-16}
@@ -18,7 +18,7 @@ if record then
   call('SET', KEYS[4], struct.pack('<I7i7', number, record), 'PX', '60000')
 end
 local freed = (new and new > 0 and new or 0) - (v and v > 0 and v or 0)
-local listeners = false
+local listeners = -1
 for i = 1, freed < 64 and freed or 64 do
   local message = i < 64 and '1' or min(freed - 63, 2147483647)
   listeners = redis.pcall('PUBLISH', KEYS[3], message)
@@ -28,5 +28,6 @@ for i = 1, freed < 64 and freed or 64 do
     listeners = tonumber(listeners) and 2^31
   end
 end
+-- A user who may not publish gets a table.
 reply[#reply + 1] = tonumber(listeners) or -1
 return reply

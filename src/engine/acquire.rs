@@ -12,7 +12,6 @@ use super::answer::{Answer, Caller, Verdict};
 use super::lane::Lane;
 use super::{Engine, closed, driver};
 use crate::queue::{Request, Ticket};
-use crate::rt;
 
 /// A request's position in its lane, and the channel on which its outcome arrives. Dropped before that, it withdraws
 /// the request.
@@ -55,7 +54,9 @@ impl Engine {
                 };
                 match Pin::new(&mut queued.outcome).poll(cx) {
                     Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
-                    Poll::Pending if is_new || !queued.is_elsewhere(self) => return Poll::Pending,
+                    Poll::Pending if is_new || !queued.lane.is_elsewhere(self) => {
+                        return Poll::Pending;
+                    }
                     // It starts over.
                     Poll::Ready(Err(_)) | Poll::Pending => place = None,
                 }
@@ -89,15 +90,6 @@ impl Engine {
             self.pass_on();
             return Ok(Some(Place { lane, ticket, outcome }));
         }
-    }
-}
-
-impl Place {
-    /// Whether the future is being polled outside its lane's runtime, which may then be parked forever. The
-    /// client's own thread never is, so its lane is exempt.
-    fn is_elsewhere(&self, engine: &Engine) -> bool {
-        let home = Some(self.lane.runtime.id);
-        rt::current_id() != home && engine.core.own_runtime_id() != home
     }
 }
 

@@ -54,6 +54,13 @@ impl Lane {
         Lane { runtime, state, driver_wakeup: Notify::new(), refunds: Mutex::default() }
     }
 
+    /// Whether this is called outside the lane's runtime, which may then be parked forever. The client's own thread
+    /// never is, so its lane is exempt.
+    pub(super) fn is_elsewhere(&self, engine: &Engine) -> bool {
+        let home = Some(self.runtime.id);
+        rt::current_id() != home && engine.core.own_runtime_id() != home
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, LaneState> {
         lock(&self.state)
     }

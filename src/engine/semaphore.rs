@@ -131,6 +131,7 @@ impl Semaphore {
     }
 
     fn change_behind(&self, by: i64) {
+        // What has piled up while one side was slow must not be caught up on for long.
         let change = |behind: i64| Some((behind + by).clamp(0, 64));
         let _ = self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
@@ -230,7 +231,7 @@ impl Flight {
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
         if !self.engine.is_plain_semaphore() {
-            self.hold(0, self.permits(), 0);
+            drop(self.hold(0, self.permits(), 0));
         }
     }
 
@@ -306,18 +307,21 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
-    /// A forked child's copy is its parent's to give back.
     fn may_be_passed_on(&self, engine: &Engine) -> bool {
-        !self.is_lost(engine)
+        self.is_own()
+            && !self.is_lost(engine)
             && engine.core.now() < self.pass_on_until.load(Ordering::Acquire)
-            && self.process == std::process::id()
+    }
+
+    /// False of a forked child's copy, which is its parent's to give back.
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// The client no longer looks after the permits; false if it does not already.
     fn end(&self, engine: &Engine) -> bool {
         // Before any lock: in a forked child it may be held for ever.
-        let is_own = self.process == std::process::id();
-        if !is_own || self.is_over.load(Ordering::Acquire) {
+        if !self.is_own() || self.is_over.load(Ordering::Acquire) {
             return false;
         }
         if self.is_lost(engine) {
@@ -517,14 +521,13 @@ impl Engine {
         }
     }
 
-    /// Takes the first caller that waits, if it waits for so many permits, and all wait in one runtime: the current one,
-    /// or the client's own thread. Another one may be parked, and the permits would be with it.
+    /// Takes the first waiting caller, if it asks for this number of permits and all callers wait in one runtime. A parked
+    /// one would keep the permits.
     fn take_first(&self, permits: u64) -> Option<Caller> {
         let lanes = self.lanes();
         let mut waiting = lanes.iter().filter(|lane| !lane.lock().queue.is_idle());
         let (Some(lane), None) = (waiting.next(), waiting.next()) else { return None };
-        let home = Some(lane.runtime.id);
-        if rt::current_id() != home && self.core.own_runtime_id() != home {
+        if lane.is_elsewhere(self) {
             return None;
         }
         let mut state = lane.lock();
@@ -542,7 +545,7 @@ impl Engine {
         let hears = semaphore.hears.load(Ordering::Acquire);
         let is_alone = listeners.is_some_and(|listeners| listeners <= hears.into());
         semaphore.is_alone.store(is_alone, Ordering::Release);
-        // None: not even the waiters here, whose subscription was lost.
+        // With 0 listeners the subscription of the waiters here was lost, and there will be no message.
         if !hears || listeners.is_none_or(|listeners| listeners == 0) {
             self.permits_came_back();
         }

@@ -61,7 +61,7 @@ fn sizes(version: &str) -> Option<&'static [usize]> {
 impl Policy {
     /// The parameters as a limiter's hash has them: a letter, a version, numbers.
     pub(crate) fn text(&self) -> String {
-        let (version, numbers) = match &self.0 {
+        let (version, numbers): (_, Vec<u64>) = match &self.0 {
             Kind::Bucket(it) | Kind::Rgcra(Rgcra { bucket: it, .. }) => {
                 let Pace { permits, every } = it.pace;
                 let initial = (it.initial < it.capacity).then_some(it.initial);
@@ -85,7 +85,7 @@ impl Policy {
             Kind::Foreign(it) => return it.text(),
         };
         let sizes = sizes(version).into_iter().flatten().copied();
-        version.to_owned() + &packed(Vec::into_iter(numbers).zip(sizes))
+        version.to_owned() + &packed(numbers.into_iter().zip(sizes))
     }
 
     /// Parses the [`text`](Self::text) of a policy; `None` if it is not valid.

@@ -75,14 +75,14 @@ impl<C> Queue<C> {
         self.check();
     }
 
-    /// Whether the request at this place may fit now that one before it, for so many permits, is gone.
+    /// Whether the request at this place may fit after one before it, for this number of permits, has gone.
     pub(super) fn may_fit_without(&self, permits: u64, place: usize) -> bool {
         // Of a semaphore, it finds no more than the other did.
         let next = self.waiters.get(place);
         next.is_some_and(|next| !self.permits_return || next.request.fewest() < permits)
     }
 
-    /// Takes the first caller, in flight or not, if its request is for so many permits: it has them from elsewhere.
+    /// Takes the first caller, in flight or not, if its request is for this number of permits: it gets them from elsewhere.
     pub(crate) fn take_first(&mut self, permits: u64) -> Option<C> {
         let mut first = self.waiters.iter_mut().filter(|waiter| waiter.caller.is_some());
         let first = first.next().filter(|first| first.request.permits == permits)?;

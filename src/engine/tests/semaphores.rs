@@ -502,6 +502,27 @@ async fn a_permit_is_passed_on_within_a_client_as_long_as_nobody_waits_elsewhere
     drop(waits);
 }
 
+/// One call found nothing left, so others were faster once.
+#[tokio::test(start_paused = true)]
+async fn beside_others_permits_are_passed_on_as_often_as_those_were_faster() {
+    let world = World::new();
+    let options = SemaphoreOptions::new().permits(1);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let held = semaphore.acquire(1).await.unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| Box::pin(semaphore.acquire(1)));
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(second.as_mut().now_or_never().is_none());
+    sleep(SECOND / 1000).await;
+    let calls = || world.store.ledger().attempts.load(Ordering::SeqCst);
+    let before = calls();
+    assert!(held.release().await.unwrap());
+    let first = first.await.unwrap();
+    assert_eq!(calls(), before);
+    assert!(first.release().await.unwrap());
+    drop(second.await.unwrap());
+    assert!(calls() > before);
+}
+
 #[test]
 fn a_permit_is_not_passed_on_to_a_runtime_that_nobody_runs() {
     let runtime = || {

@@ -115,7 +115,7 @@ pub(crate) struct SemaphoreReleaseCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SemaphoreReleased {
     pub(crate) returned: Vec<Returned>,
-    /// How many hear that permits have become free; `None` if nobody does.
+    /// How many hear that permits have become free; `None` if nobody is told.
     pub(crate) listeners: Option<u64>,
 }
 
