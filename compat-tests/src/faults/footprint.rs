@@ -28,17 +28,19 @@ fn connections(id: u32, port: u16) -> usize {
         .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
         .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.into()))
         .collect();
-    // A line is: number, local address, remote address, state, …; the inode is the tenth word.
+    // A line is: number, local address, remote address, state, …; the inode is the tenth word. A
+    // table that changes while it is read may list a connection several times: inodes are counted.
     let port = format!(":{port:04X}");
-    ["tcp", "tcp6"]
-        .iter()
-        .filter_map(|table| fs::read_to_string(format!("/proc/{id}/net/{table}")).ok())
-        .flat_map(|table| table.lines().map(str::to_owned).collect::<Vec<_>>())
-        .filter(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            words.len() > 9 && words[2].ends_with(&port) && sockets.contains(words[9])
-        })
-        .count()
+    let mut found = HashSet::new();
+    for table in ["tcp", "tcp6"] {
+        let lines = fs::read_to_string(format!("/proc/{id}/net/{table}")).unwrap_or_default();
+        for words in lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {
+            if words.len() > 9 && words[2].ends_with(&port) && sockets.contains(words[9]) {
+                found.insert(words[9].to_owned());
+            }
+        }
+    }
+    found.len()
 }
 
 #[cfg(test)]
