@@ -545,7 +545,9 @@ impl Semaphore {
         let (kind, at) = (self.kind, self.told_ms());
         let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count };
         let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter.engine().permits_came_back_here(answer.listeners);
+        self.limiter
+            .engine()
+            .permits_came_back_here(answer.returned.len() as u64, answer.listeners);
         Ok(answer.returned.first().copied())
     }
 
@@ -655,7 +657,7 @@ impl Semaphore {
     pub async fn delete(&self) -> Result<bool, Error> {
         let existed = self.limiter.delete().await?;
         // What was granted before is not passed on any more.
-        self.limiter.engine().permits_came_back_here(None);
+        self.limiter.engine().permits_came_back_here(0, None);
         Ok(existed)
     }
 }

@@ -59,9 +59,10 @@ pub(crate) struct Semaphore {
     listens: AtomicBool,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
-    /// Nobody else listened when permits were last given back.
-    is_alone: AtomicBool,
-    /// How many more permits others were granted than this client, as far as its waiters have noticed.
+    /// How many other clients listened when permits were last given back; [`UNKNOWN`] if nobody has said.
+    others: AtomicI64,
+    /// How many more permits each of them has given back, and so was granted, than this client was, multiplied by their
+    /// number.
     behind: AtomicI64,
 }
 
@@ -86,9 +87,11 @@ struct Held {
     permits: u32,
     /// When the lease ends, as far as this client knows: it began no earlier than the call was sent.
     ends: AtomicU64,
-    /// Until when another caller may have them as they are, with nearly the whole lease. Never, if they may not have been
-    /// granted, or if somebody knows their ids and may give them back elsewhere.
-    pass_on_until: AtomicU64,
+    /// When they were granted, at the earliest.
+    granted_at: Time,
+    /// Another caller may have them as they are. Not if they may not have been granted, or if somebody knows their ids and
+    /// may give them back elsewhere.
+    may_be_passed_on: AtomicBool,
     is_lost: AtomicBool,
     /// Given back, or kept out.
     is_over: AtomicBool,
@@ -97,8 +100,11 @@ struct Held {
     process: u32,
 }
 
-/// For how long permits are passed on from holder to holder. Others who begin to wait hear nothing until then.
-pub(super) const PASS_ON_FOR: Time = 10_000;
+/// For how long permits are passed on from holder to holder while nobody else waits: who begins to wait elsewhere hears
+/// nothing until then.
+const PASS_ON_FOR: Time = 10_000;
+
+const UNKNOWN: i64 = -1;
 
 /// Ids in one call to a server.
 const IDS_PER_CALL: u32 = 1000;
@@ -116,7 +122,7 @@ impl Semaphore {
             renews: AtomicBool::new(false),
             listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
-            is_alone: AtomicBool::new(false),
+            others: AtomicI64::new(UNKNOWN),
             behind: AtomicI64::new(0),
         }
     }
@@ -125,20 +131,31 @@ impl Semaphore {
         self.terms.kind == SemaphoreKind::Plain
     }
 
-    /// Nobody else waits, or others are ahead.
-    fn may_pass_on(&self) -> bool {
-        self.is_alone.load(Ordering::Acquire) || self.behind.load(Ordering::Relaxed) > 0
+    /// Whether permits that were granted so long ago may be passed on: nobody else waits, or others are ahead. Whoever
+    /// gets them has nearly the whole lease.
+    fn may_pass_on(&self, age: Time) -> bool {
+        let hundredth = self.terms.lease_ms.map_or(Time::MAX, |ms| ms.saturating_mul(10));
+        age < hundredth
+            && match self.others.load(Ordering::Acquire) {
+                0 => age < PASS_ON_FOR,
+                others => others != UNKNOWN && self.behind.load(Ordering::Relaxed) > 0,
+            }
     }
 
     fn change_behind(&self, by: i64) {
+        let others = self.others.load(Ordering::Relaxed);
+        if others <= 0 || !self.hears.load(Ordering::Relaxed) {
+            return;
+        }
         // What has piled up while one side was slow must not be caught up on for long.
-        let change = |behind: i64| Some((behind + by).clamp(0, 64));
+        let most = others * 64;
+        let change = |behind: i64| Some(behind.saturating_add(by).clamp(-most, most));
         let _ = self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// A call was answered, and requests wait.
-    pub(super) fn waits(&self, granted: u64) {
-        self.change_behind(if granted == 0 { 1 } else { -(granted as i64) });
+    pub(super) fn was_granted(&self, permits: u64) {
+        let others = self.others.load(Ordering::Relaxed);
+        self.change_behind((permits as i64).saturating_mul(-others));
     }
 
     /// How many of the permits that this client was granted are held.
@@ -231,21 +248,32 @@ impl Flight {
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
     pub(super) fn give_back_permits(&self) {
         if !self.engine.is_plain_semaphore() {
-            drop(self.hold(0, self.permits(), 0));
+            drop(self.hold(0, self.permits(), false));
         }
     }
 
-    /// Permits of this call for one of its requests, from this one on, which may be passed on for so long.
-    pub(super) fn hold(&self, first: u64, permits: u64, pass_on_for: Time) -> Arc<Hold> {
-        let engine = &self.engine;
-        let (ends, hundredth) = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
-            Some(ms) => (ends_after(self.attempt_began, ms), ms.saturating_mul(10)),
-            None => (Time::MAX, Time::MAX),
-        };
-        let pass_on_until = self.attempt_began.saturating_add(pass_on_for.min(hundredth));
+    /// Permits of this call for one of its requests, from this one on.
+    pub(super) fn hold(&self, first: u64, permits: u64, are_granted: bool) -> Arc<Hold> {
+        let granted_at = self.attempt_began;
+        let lease_ms = self.engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms);
+        let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(granted_at, ms));
         // A call has fewer requests, and grants fewer permits, than a `u32` counts.
         let [first, permits] = [first, permits].map(|number| number.min(u32::MAX.into()) as u32);
-        Hold::begin(engine, self.permits_id(), first, permits, [ends, pass_on_until])
+        Hold::begin(
+            &self.engine,
+            Held {
+                call: self.permits_id(),
+                first,
+                permits,
+                ends: AtomicU64::new(ends),
+                granted_at,
+                may_be_passed_on: AtomicBool::new(are_granted),
+                is_lost: AtomicBool::new(false),
+                is_over: AtomicBool::new(false),
+                has_ended: Notify::new(),
+                process: std::process::id(),
+            },
+        )
     }
 }
 
@@ -307,10 +335,23 @@ impl Held {
             || engine.core.now() >= self.ends.load(Ordering::Acquire)
     }
 
-    fn may_be_passed_on(&self, engine: &Engine) -> bool {
+    fn may_be_passed_on(&self, engine: &Engine, semaphore: &Semaphore) -> bool {
         self.is_own()
             && !self.is_lost(engine)
-            && engine.core.now() < self.pass_on_until.load(Ordering::Acquire)
+            && self.may_be_passed_on.load(Ordering::Acquire)
+            && semaphore.may_pass_on(engine.core.now().saturating_sub(self.granted_at))
+    }
+
+    /// The same permits, with another holder.
+    fn passed_on(&self) -> Held {
+        Held {
+            ends: AtomicU64::new(self.ends.load(Ordering::Acquire)),
+            may_be_passed_on: AtomicBool::new(true),
+            is_lost: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            has_ended: Notify::new(),
+            ..*self
+        }
     }
 
     /// False of a forked child's copy, which is its parent's to give back.
@@ -355,26 +396,10 @@ impl Held {
 }
 
 impl Hold {
-    fn begin(
-        engine: &Arc<Engine>,
-        call: CallId,
-        first: u32,
-        permits: u32,
-        [ends, pass_on_until]: [Time; 2],
-    ) -> Arc<Self> {
-        let held = Arc::new(Held {
-            call,
-            first,
-            permits,
-            ends: AtomicU64::new(ends),
-            pass_on_until: AtomicU64::new(pass_on_until),
-            is_lost: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-            has_ended: Notify::new(),
-            process: std::process::id(),
-        });
+    fn begin(engine: &Arc<Engine>, held: Held) -> Arc<Self> {
+        let held = Arc::new(held);
         if let Some(semaphore) = &engine.semaphore {
-            lock(&semaphore.held).insert((call, first), held.clone());
+            lock(&semaphore.held).insert((held.call, held.first), held.clone());
             if semaphore.terms.renews {
                 engine.start_renewing();
             }
@@ -383,7 +408,7 @@ impl Hold {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = PermitId> + '_ {
-        self.held.pass_on_until.store(0, Ordering::Release);
+        self.held.may_be_passed_on.store(false, Ordering::Release);
         self.held.ids()
     }
 
@@ -500,19 +525,19 @@ impl Engine {
     /// hear of free permits sooner. For the server the permits stay out.
     pub(super) fn pass_on(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
-        while semaphore.may_pass_on() && !self.is_away() {
+        while !self.is_away() {
             let (what, caller) = {
                 let mut returns = lock(&semaphore.returns);
-                let last = returns.last().filter(|what| what.held.may_be_passed_on(self));
+                let last =
+                    returns.last().filter(|what| what.held.may_be_passed_on(self, semaphore));
                 let Some(permits) = last.map(|what| what.held.permits.into()) else { return };
                 let Some(caller) = self.take_first(permits) else { return };
                 (returns.pop(), caller)
             };
             let Some(what) = what else { return };
-            semaphore.change_behind(-1);
-            let Held { call, first, permits, ref ends, ref pass_on_until, .. } = *what.held;
-            let times = [ends, pass_on_until].map(|time| time.load(Ordering::Acquire));
-            let hold = Some(Hold::begin(self, call, first, permits, times));
+            let permits = what.held.permits;
+            semaphore.was_granted(permits.into());
+            let hold = Some(Hold::begin(self, what.held.passed_on()));
             let rate = self.knowledge().rate.unwrap_or(semaphore.terms.rate(permits.into()));
             let decided = Decided { hold, ..Decided::new(self, Entry::uncounted(), rate, 0) };
             let granted = Granted::new(Arc::new(decided), permits.into(), None);
@@ -538,13 +563,14 @@ impl Engine {
         Some(caller)
     }
 
-    /// Permits were given back here, and so many have heard of it. If the waiters here do, they wait for the message, as
-    /// those of other clients have to; otherwise they would take nearly all.
-    pub(crate) fn permits_came_back_here(&self, listeners: Option<u64>) {
+    /// This many permits were given back here, with a message for each, which so many have heard. If the waiters here do,
+    /// they wait for the message, as those of other clients have to; otherwise they would take nearly all.
+    pub(crate) fn permits_came_back_here(&self, permits: u64, listeners: Option<u64>) {
         let Some(semaphore) = &self.semaphore else { return };
         let hears = semaphore.hears.load(Ordering::Acquire);
-        let is_alone = listeners.is_some_and(|listeners| listeners <= hears.into());
-        semaphore.is_alone.store(is_alone, Ordering::Release);
+        let others = listeners.map_or(UNKNOWN, |all| all.saturating_sub(hears.into()) as i64);
+        semaphore.others.store(others, Ordering::Release);
+        semaphore.change_behind(-(permits as i64));
         // With 0 listeners the subscription of the waiters here was lost, and there will be no message.
         if !hears || listeners.is_none_or(|listeners| listeners == 0) {
             self.permits_came_back();
@@ -666,11 +692,12 @@ impl Engine {
         let Some(mut running) = running else { return };
         let Ok(runtime) = self.core.background() else { return };
         let (engine, heard) = (self.clone(), Arc::downgrade(self));
-        let heard = move || {
+        let heard = move |messages| {
             if let Some(engine) = heard.upgrade()
                 && let Some(semaphore) = &engine.semaphore
             {
                 semaphore.hears.store(true, Ordering::Release);
+                semaphore.change_behind(messages as i64);
                 engine.permits_came_back();
             }
         };
@@ -775,7 +802,9 @@ async fn give_all_back(mut running: Running) {
                 continue;
             }
         }
-        engine.permits_came_back_here(answer.as_ref().ok().and_then(|it| it.listeners));
+        let permits = held.iter().map(|held| u64::from(held.permits)).sum();
+        let listeners = answer.as_ref().ok().and_then(|it| it.listeners);
+        engine.permits_came_back_here(permits, listeners);
         let mut answers = answer.as_ref().map(|released| released.returned.iter().copied());
         for what in batch {
             let answer = match &mut answers {

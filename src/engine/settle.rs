@@ -8,7 +8,6 @@ use super::flight::{Answered, Flight};
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
-use super::semaphore::PASS_ON_FOR;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, Event};
 use crate::queue::{MemberCosts, Settled};
@@ -89,16 +88,18 @@ impl Flight {
         engine.observer.noted(reply.notes);
         engine.watch_skew(now);
         let is_semaphore = engine.semaphore.is_some();
-        if let (Some(semaphore), true) = (&engine.semaphore, has_waiters) {
-            semaphore.waits(granted);
-            engine.listen();
+        if let Some(semaphore) = &engine.semaphore {
+            semaphore.was_granted(granted);
+            if has_waiters {
+                engine.listen();
+            }
         }
         // How many of the permits of a semaphore's call have gone to callers, in their order.
         let mut held = 0;
         let decided = Arc::new(Decided { members, ..Decided::new(engine, entry, rate, left) });
         let mut answer = |permits, costs: Option<Arc<MemberCosts>>, outcome| match outcome {
             Outcome::Granted if is_semaphore => {
-                let hold = Some(self.hold(held, permits, PASS_ON_FOR));
+                let hold = Some(self.hold(held, permits, true));
                 held += permits;
                 let entry = decided.entry.clone();
                 let decided = Decided { hold, ..Decided::new(engine, entry, rate, left) };

@@ -115,12 +115,12 @@ impl Link {
     /// Hears the server's announcements, as far as they arrive.
     pub(super) async fn listen(self: Arc<Self>, channel: Arc<str>, heard: Heard) {
         let server = self.server.clone();
-        let announced: Heard = Arc::new(move || {
+        let announced: Heard = Arc::new(move |messages| {
             let (link, heard, fate) = (self.clone(), heard.clone(), self.draw(Effect::Once));
             tokio::spawn(async move {
                 pass(fate.back).await;
                 if link.passage(fate.answer) == Passage::Arrives && !link.state().is_dead {
-                    heard();
+                    heard(messages);
                 }
             });
         });

@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// What is called when something is heard.
-pub(crate) type Heard = Arc<dyn Fn() + Send + Sync>;
+/// What is called when something is heard, with the number of messages since the last time.
+pub(crate) type Heard = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// Each channel, and whether the subscription to it stands. Sending `true` once more is a message.
+/// Each channel, and 0 until the subscription to it stands, then one more than the messages so far.
 #[derive(Debug, Default)]
-pub(super) struct Channels(Mutex<HashMap<Arc<str>, watch::Sender<bool>>>);
+pub(super) struct Channels(Mutex<HashMap<Arc<str>, watch::Sender<u64>>>);
 
 /// A listener to one channel.
-pub(super) struct Listener(watch::Receiver<bool>);
+pub(super) struct Listener(watch::Receiver<u64>);
 
 impl Channels {
     /// Adds a listener. If it is the channel's first, the subscription `stands` or not.
     pub(super) fn listen(&self, channel: &Arc<str>, stands: bool) -> Listener {
-        let new = || watch::channel(stands).0;
+        let new = || watch::channel(stands.into()).0;
         Listener(self.lock().entry(channel.clone()).or_insert_with(new).subscribe())
     }
 
@@ -26,7 +26,7 @@ impl Channels {
     pub(super) fn announce(&self, channel: &str) {
         let channel = self.lock().get(channel).cloned();
         if let Some(channel) = channel {
-            channel.send_replace(true);
+            channel.send_modify(|messages| *messages += 1);
         }
     }
 
@@ -41,7 +41,7 @@ impl Channels {
     /// The channels whose subscription does not stand.
     pub(super) fn pending(&self) -> Vec<Arc<str>> {
         let channels = self.lock();
-        let pending = channels.iter().filter(|(_, stands)| !*stands.borrow());
+        let pending = channels.iter().filter(|(_, messages)| *messages.borrow() == 0);
         pending.map(|(channel, _)| channel.clone()).collect()
     }
 
@@ -59,26 +59,25 @@ impl Channels {
         let _ended = std::mem::take(&mut *self.lock());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, watch::Sender<bool>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, watch::Sender<u64>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Listener {
     pub(super) fn stands(&self) -> bool {
-        *self.0.borrow()
+        *self.0.borrow() > 0
     }
 
-    /// Calls `heard` when the subscription stands, and after messages, until the subscription ends. Messages that
-    /// arrive while this is not polled count as one.
+    /// Calls `heard` when the subscription stands, and after messages, until the subscription ends.
     pub(super) async fn hear(mut self, heard: &Heard) {
-        loop {
-            if *self.0.borrow_and_update() {
-                heard();
-            }
-            if self.0.changed().await.is_err() {
-                return;
-            }
+        let mut known = *self.0.borrow_and_update();
+        if known > 0 {
+            heard(0);
+        }
+        while self.0.changed().await.is_ok() {
+            let before = std::mem::replace(&mut known, *self.0.borrow_and_update());
+            heard(known - before.max(1));
         }
     }
 }

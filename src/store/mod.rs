@@ -76,9 +76,11 @@ impl Store {
             Store::Redis(store) => async move { store.listen(&channel, &heard).await }.boxed(),
             Store::InProcess(store) => async move { store.listen(&channel, &heard).await }.boxed(),
             #[cfg(all(test, not(shuttle)))]
+            Store::Counting(store) => store.listen(channel, heard).boxed(),
+            #[cfg(all(test, not(shuttle)))]
             Store::Remote(store) => store.listen(channel, heard).boxed(),
-            #[cfg(test)]
-            _ => futures::future::pending().boxed(),
+            #[cfg(all(test, shuttle))]
+            Store::Model(_) => futures::future::pending().boxed(),
         }
     }
 

@@ -97,8 +97,23 @@ impl CountingStore {
 
     /// Somebody else waits for this semaphore's permits, as long as the future is kept.
     pub(super) fn waits_elsewhere(&self, keys: &Keys) -> impl Future<Output = ()> + use<> {
-        let (store, channel) = (self.store.clone(), keys.permits.clone());
-        async move { store.listen(&channel, &(Arc::new(|| ()) as Heard)).await }
+        self.clone().listen(keys.permits.clone(), Arc::new(|_| ()))
+    }
+
+    pub(crate) fn listen(
+        self,
+        channel: Arc<str>,
+        heard: Heard,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        async move { self.store.listen(&channel, &heard).await }
+    }
+
+    /// Somebody else gives a permit back, and takes it again before anybody hears of it.
+    pub(super) fn is_given_back_elsewhere(&self, keys: &Keys) {
+        for permits in [1, -1] {
+            let (kind, rule) = (SemaphoreKind::Expirable, SetPermits::Add);
+            self.store.run(keys, &SetPermitsCall { kind, rule, permits }).unwrap();
+        }
     }
 
     fn entries(&self, keys: &Keys) -> u64 {

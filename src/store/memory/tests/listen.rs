@@ -14,15 +14,16 @@ fn announce(store: &InProcessStore, keys: &Keys) {
     store.run(keys, &KeysCall::Exists).unwrap();
 }
 
+/// It counts how often it hears something by hundreds, and adds the messages.
 fn ear(store: &InProcessStore, keys: &Keys) -> (Arc<AtomicU32>, BoxFuture<'static, ()>) {
     let heard = Arc::new(AtomicU32::new(0));
     let (count, own) = (heard.clone(), store.clone());
     let listen = Store::InProcess(store.clone()).listen(
         keys,
-        Arc::new(move || {
+        Arc::new(move |messages| {
             // The store is not locked.
             own.live_keys();
-            count.fetch_add(1, Ordering::SeqCst);
+            count.fetch_add(100 + messages as u32, Ordering::SeqCst);
         }),
     );
     (heard, listen)
@@ -37,18 +38,18 @@ fn what_calls_announce_is_heard() {
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         (one.load(Ordering::SeqCst), two.load(Ordering::SeqCst))
     };
-    assert_eq!(hear(), (1, 1), "they listen");
+    assert_eq!(hear(), (100, 100), "they listen");
     announce(&store, &Keys::of_semaphore("other"));
-    assert_eq!(hear(), (1, 1));
+    assert_eq!(hear(), (100, 100));
     announce(&store, &keys);
-    assert_eq!(hear(), (2, 2));
+    assert_eq!(hear(), (201, 201));
     announce(&store, &keys);
     announce(&store, &keys);
-    assert_eq!(hear(), (3, 3), "they come too late to hear each");
+    assert_eq!(hear(), (303, 303), "they hear of two at once");
     drop(first);
     announce(&store, &keys);
     assert!((&mut second).now_or_never().is_none());
-    assert_eq!((one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)), (3, 4));
+    assert_eq!((one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)), (303, 404));
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Ear {
         let count = heard.clone();
         let listen = store.listen(
             &keys,
-            Arc::new(move || {
+            Arc::new(move |_| {
                 count.fetch_add(1, Ordering::SeqCst);
             }),
         );
