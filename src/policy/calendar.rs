@@ -8,8 +8,6 @@ use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-use super::window::Grid;
-
 /// The windows of [`Policy::calendar_window`](crate::Policy::calendar_window).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
@@ -79,7 +77,7 @@ impl Calendar {
     }
 
     /// The bounds of the window that contains this time.
-    fn window(&self, now: i64) -> (i64, i64) {
+    pub(super) fn window(&self, now: i64) -> (i64, i64) {
         let bounds = self.bounds(now);
         let pairs = bounds.windows(2).map(|pair| (pair[0], pair[1]));
         let (first, last) = ((bounds[0], bounds[1]), (bounds[2], bounds[3]));
@@ -100,9 +98,7 @@ impl Calendar {
             CalendarUnit::Year => day.first_of_year(),
         }
     }
-}
 
-impl Calendar {
     /// Unit and zone, as the parameters have them.
     pub(super) fn text(&self) -> String {
         let unit = match self.unit {
@@ -130,17 +126,6 @@ impl Calendar {
             }
         };
         Some(Calendar { unit, first_weekday, zone: zone_named(zone).ok()?, around: None })
-    }
-}
-
-impl Grid for Calendar {
-    fn end(&self, now: i64) -> i64 {
-        self.window(now).1
-    }
-
-    fn width(&self, now: i64) -> i64 {
-        let (from, to) = self.window(now);
-        to - from
     }
 }
 

@@ -10,7 +10,7 @@ use super::interval::Interval;
 use super::pace::Pace;
 use super::queue::Queue;
 use super::rgcra::Rgcra;
-use super::window::Window;
+use super::window::{Grid, Window};
 use super::{Kind, Policy};
 
 /// The bytes of permits, of times in milliseconds, and of all other numbers.
@@ -67,11 +67,13 @@ impl Policy {
                 let initial = (it.initial < it.capacity).then_some(it.initial);
                 ("b1", [it.capacity, permits, every].into_iter().chain(initial).collect())
             }
-            Kind::Fixed(Window { limit, grid }) => ("f1", vec![*limit, grid.width, grid.offset]),
-            Kind::Anchored(Window { limit, grid }) => ("a1", vec![*limit, grid.width]),
-            Kind::Calendar(Window { limit, grid }) => {
-                return format!("d1{}{}", packed([(*limit, PERMITS)]), grid.text());
-            }
+            Kind::Window(Window { limit, grid }) => match grid {
+                Grid::Even { width, offset } => ("f1", vec![*limit, *width, *offset]),
+                Grid::Anchored { width } => ("a1", vec![*limit, *width]),
+                Grid::Calendar(calendar) => {
+                    return format!("d1{}{}", packed([(*limit, PERMITS)]), calendar.text());
+                }
+            },
             Kind::Sliding(it) => ("s1", vec![it.limit, it.width]),
             Kind::Rolling(it) => ("r1", vec![it.limit, it.width, it.buckets]),
             Kind::Interval(it) => {
@@ -94,8 +96,8 @@ impl Policy {
         if version == "d1" {
             let zone = rest.char_indices().nth(PERMITS)?.0;
             let [limit] = unpacked(&rest[..zone], [PERMITS])?[..] else { return None };
-            let grid = Calendar::parse(&rest[zone..])?;
-            return is_permits(limit).then_some(Policy(Kind::Calendar(Window { limit, grid })));
+            let grid = Grid::Calendar(Calendar::parse(&rest[zone..])?);
+            return is_permits(limit).then_some(Policy(Kind::Window(Window { limit, grid })));
         }
         let sizes = sizes(version)?;
         // A bucket that is full at first does not say so.

@@ -1,36 +1,61 @@
-//! Fixed windows on a grid, and windows that the first grant opens.
+//! Windows: fixed ones on a grid, those of the calendar, and those that the first grant opens.
 //!
 //! The twin of `lua/policy/window.lua`.
 
+use super::calendar::Calendar;
 use super::frame::{Mark, Rules, State};
 use super::packed::WIDE;
 
-/// Where windows begin and end.
-pub(crate) trait Grid: Clone + PartialEq {
-    /// The end of the window that opens now, or is open.
-    fn end(&self, now: i64) -> i64;
-
-    /// The width of the window that ends then.
-    fn width(&self, now: i64) -> i64;
-
-    /// Whether a window opens with a grant.
-    const OPENS: bool = false;
-}
-
 /// State: the window ends at `x`, 0 if none is open; `y` permits are used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Window<G> {
+pub(crate) struct Window {
     pub(crate) limit: u64,
-    pub(crate) grid: G,
+    pub(crate) grid: Grid,
 }
 
-impl<G: Grid> Rules for Window<G> {
+/// Where windows begin and end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Grid {
+    /// Windows of one width, one of which begins at `offset`.
+    Even { width: u64, offset: u64 },
+    /// Windows of one width, each of which begins with the first grant.
+    Anchored { width: u64 },
+    Calendar(Calendar),
+}
+
+impl Window {
+    /// The end and the width of the window that this time is in, or that a grant would open now.
+    fn bounds(&self, now: i64) -> (i64, i64) {
+        match &self.grid {
+            Grid::Even { width, offset } => {
+                let (width, offset) = (*width as i64, *offset as i64);
+                (((now - offset).div_euclid(width) + 1) * width + offset, width)
+            }
+            Grid::Anchored { width } => (now + *width as i64, *width as i64),
+            Grid::Calendar(calendar) => {
+                let (from, to) = calendar.window(now);
+                (to, to - from)
+            }
+        }
+    }
+
+    fn end(&self, now: i64) -> i64 {
+        self.bounds(now).0
+    }
+
+    /// Whether a window opens with a grant.
+    fn opens(&self) -> bool {
+        matches!(self.grid, Grid::Anchored { .. })
+    }
+}
+
+impl Rules for Window {
     fn limit(&self) -> u64 {
         self.limit
     }
 
     fn window(&self) -> u64 {
-        self.grid.width(0) as u64
+        self.bounds(0).1 as u64
     }
 
     fn sizes(&self) -> Vec<usize> {
@@ -39,10 +64,10 @@ impl<G: Grid> Rules for Window<G> {
 
     fn roll(&self, state: Option<State>, now: i64) -> State {
         match state.filter(|state| now < state.x) {
-            None => State { x: if G::OPENS { 0 } else { self.grid.end(now) }, ..State::default() },
+            None => State { x: if self.opens() { 0 } else { self.end(now) }, ..State::default() },
             // The clock went back.
-            Some(state) if state.x - now > 2 * self.grid.width(now) => {
-                State { x: self.grid.end(now), ..state }
+            Some(state) if state.x - now > 2 * self.bounds(now).1 => {
+                State { x: self.end(now), ..state }
             }
             Some(state) => state,
         }
@@ -54,7 +79,7 @@ impl<G: Grid> Rules for Window<G> {
 
     fn take(&self, state: &mut State, now: i64, permits: u64) {
         if state.x == 0 && permits > 0 {
-            state.x = self.grid.end(now);
+            state.x = self.end(now);
         }
         state.y += permits;
     }
@@ -74,46 +99,8 @@ impl<G: Grid> Rules for Window<G> {
     }
 
     fn change(&self, _: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        state.x = match (G::OPENS, state.x) {
-            (true, end) => end.min(self.grid.end(now)),
-            (false, _) => self.grid.end(now),
-        };
+        let end = self.end(now);
+        state.x = if self.opens() { state.x.min(end) } else { end };
         state.y = scaled(state.y);
-    }
-}
-
-/// Windows of one width, one of which begins at `offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Even {
-    pub(crate) width: u64,
-    pub(crate) offset: u64,
-}
-
-impl Grid for Even {
-    fn end(&self, now: i64) -> i64 {
-        let (width, offset) = (self.width as i64, self.offset as i64);
-        ((now - offset).div_euclid(width) + 1) * width + offset
-    }
-
-    fn width(&self, _: i64) -> i64 {
-        self.width as i64
-    }
-}
-
-/// Windows of one width, each of which begins with the first grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Anchored {
-    pub(crate) width: u64,
-}
-
-impl Grid for Anchored {
-    const OPENS: bool = true;
-
-    fn end(&self, now: i64) -> i64 {
-        now + self.width as i64
-    }
-
-    fn width(&self, _: i64) -> i64 {
-        self.width as i64
     }
 }

@@ -104,7 +104,7 @@ scripts! {
 pub(super) fn script(kind: &Kind) -> &'static Script {
     match kind {
         Kind::Bucket(_) => &BUCKET,
-        Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => &WINDOW,
+        Kind::Window(_) => &WINDOW,
         Kind::Sliding(_) => &SLIDING,
         Kind::Rolling(_) => &ROLLING,
         Kind::Interval(_) => &INTERVAL,
