@@ -156,7 +156,7 @@ impl fmt::Display for Denial {
 }
 
 /// An answer whose grant goes back if this is dropped: another limiter has refused the request, or its caller has
-/// gone.
+/// gone, perhaps while it waited for the grant's start.
 pub(crate) struct Unspent(Option<Result<Decision, Error>>);
 
 impl Unspent {

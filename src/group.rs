@@ -304,11 +304,7 @@ impl LimitGroup {
 
     async fn decide(&self, costs: Costs, max_wait: MaxWait) -> Result<Decision, Error> {
         let costs = self.member_costs(&costs)?;
-        let mut observer = self.limiter.engine().observer.acquire(costs[0].into());
-        observer.is_queued();
-        let answer = self.take(costs, max_wait).await;
-        observer.ended(&answer);
-        answer
+        self.limiter.observed(costs[0].into(), self.take(costs, max_wait)).await
     }
 
     /// Takes from all limiters. While a limiter's own policy decides for it, because the server is away, and if

@@ -381,11 +381,8 @@ impl Semaphore {
         permits: u64,
         max_wait: MaxWait,
     ) -> Result<Result<Permit, Denial>, Error> {
-        let mut observer = self.limiter.engine().observer.acquire(permits);
-        observer.is_queued();
-        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), true).await;
-        observer.ended(&answer);
-        match answer {
+        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), true);
+        match self.limiter.observed(permits, answer).await {
             Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),
             Ok(Decision::Denied(denial)) => Ok(Err(denial.without_rate())),
             Err(error) => Err(match error.kind() {

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::Either;
 
 use super::RateLimiter;
-use crate::decision::{DecidedBy, Decision, Denial, Grant};
+use crate::decision::{DecidedBy, Decision, Denial, Grant, Unspent};
 use crate::engine::answer::{Answer, Verdict};
 use crate::engine::micros;
 use crate::engine::outage::Outage;
@@ -76,11 +76,7 @@ impl RateLimiter {
             return Err(self.invalid(Operation::Acquire, detail));
         }
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
-        let mut observer = self.engine().observer.acquire(permits);
-        observer.is_queued();
-        let answer = self.decide(request, true).await;
-        observer.ended(&answer);
-        answer
+        self.observed(permits, self.decide(request, true)).await
     }
 
     /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
@@ -124,12 +120,8 @@ impl RateLimiter {
             let detail = "a key that is not text: Mixer's deduplication ids are UTF-8".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
-        let mut observer = self.engine().observer.acquire(permits);
-        observer.is_queued();
-        let answer =
-            self.decide_once(key.as_ref(), self.request(permits, MaxWait::None), true).await;
-        observer.ended(&answer);
-        answer
+        let request = self.request(permits, MaxWait::None);
+        self.observed(permits, self.decide_once(key.as_ref(), request, true)).await
     }
 
     /// Takes `permits`, waiting for them for as long as it takes: it is never denied. Redisson's `acquire(permits)`.
@@ -165,6 +157,19 @@ impl RateLimiter {
                 return answer;
             }
         }
+    }
+
+    /// Tells observers of an acquire that always goes to the queue.
+    pub(crate) async fn observed(
+        &self,
+        permits: u64,
+        answer: impl Future<Output = Result<Decision, Error>>,
+    ) -> Result<Decision, Error> {
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = answer.await;
+        observer.ended(&answer);
+        answer
     }
 
     /// How long a request with this timeout, made now, may wait.
@@ -230,8 +235,7 @@ impl RateLimiter {
         })
     }
 
-    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped
-    /// meanwhile, it gives the start back.
+    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start.
     async fn decide_and_start(&self, request: Request) -> Result<Decision, Error> {
         let waits_for_start = !matches!(request.max_wait, MaxWait::Delay(_));
         let decision = match self.checked(&request)? {
@@ -240,15 +244,16 @@ impl RateLimiter {
             }
             None => self.decide(request, false).await?,
         };
-        let Decision::Granted(grant) = decision else { return Ok(decision) };
-        if let Some(start) = grant.starts_here_at()
-            && waits_for_start
-        {
-            let not_started = NotStarted(Some(grant));
+        let start = match &decision {
+            Decision::Granted(grant) if waits_for_start => grant.starts_here_at(),
+            _ => None,
+        };
+        // Dropped meanwhile, the start is given back.
+        let unspent = Unspent::new(Ok(decision));
+        if let Some(start) = start {
             self.engine().core.sleep_until(start).await;
-            return Ok(Decision::Granted(not_started.into_grant()));
         }
-        Ok(Decision::Granted(grant))
+        unspent.into_inner()
     }
 
     /// Asks the store for the permits of a key.
@@ -352,23 +357,6 @@ impl RateLimiter {
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
         let error = self.engine().exceeds(permits, rate, Execution::NotExecuted);
         self.error(Operation::Acquire, error)
-    }
-}
-
-/// A grant whose start has not come: dropped, it is given back.
-struct NotStarted(Option<Grant>);
-
-impl NotStarted {
-    fn into_grant(mut self) -> Grant {
-        self.0.take().unwrap_or_else(|| unreachable!("only this takes it, and consumes it"))
-    }
-}
-
-impl Drop for NotStarted {
-    fn drop(&mut self) {
-        if let Some(grant) = self.0.take() {
-            grant.refund_in_background();
-        }
     }
 }
 

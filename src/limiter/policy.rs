@@ -46,13 +46,10 @@ impl RateLimiter {
             let detail = "try_reserve of a limiter that is no queue: must have the policy `queue`";
             return Err(self.invalid(Operation::Acquire, detail.to_owned()));
         };
-        let mut observer = self.engine().observer.acquire(permits);
-        observer.is_queued();
         // Rounded up: the policy's own delay ends within this millisecond.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-        let answer = self.decide(self.request(permits, MaxWait::Delay(delay_ms)), true).await;
-        observer.ended(&answer);
-        answer
+        let request = self.request(permits, MaxWait::Delay(delay_ms));
+        self.observed(permits, self.decide(request, true)).await
     }
 
     /// Stores the parameters of this limiter's policy, and says what becomes of what was used under the earlier
