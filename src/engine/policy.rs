@@ -17,14 +17,12 @@ use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
-use crate::policy::{Mark, Policy};
+use crate::policy::Policy;
 use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::{self, lock};
 use crate::store::{
-    AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
-    StoreCall,
+    AcquireReply, LaneCall, PolicyCall, PolicyReply, Reply, RequestGroup, StoreCall,
 };
-use crate::wire::entry::EntryId;
 
 /// The policy that a limiter follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -230,45 +228,6 @@ impl Engine {
     /// Whether it grants permits from a later time on.
     pub(crate) fn is_queue(&self) -> bool {
         self.rules.policy().is_some_and(|policy| policy.rules.is_queue())
-    }
-
-    /// Gives permits of a call back. Each refund has a number of its own, and is attempted under it until it is
-    /// answered. Returns how many permits came back.
-    pub(super) async fn refund_marked(
-        self: &Arc<Self>,
-        policy: &Followed,
-        mark: Mark,
-        permits: u64,
-        deadline: Instant,
-        fails_fast: bool,
-    ) -> Result<u64, Error> {
-        let call = |lane| PolicyRefundCall {
-            policy: policy.rules.clone(),
-            is_stored: policy.is_stored,
-            at: self.core.clock.told_us(),
-            lane,
-            mark,
-            permits,
-        };
-        self.call_numbered(Operation::Refund, deadline, fails_fast, call).await
-    }
-
-    /// Takes permits that have been used already: as many as there are, because a policy has no debts. Under the same
-    /// id it does so once. Returns how many are left.
-    pub(super) async fn charge_policy(
-        self: &Arc<Self>,
-        policy: &Followed,
-        id: EntryId,
-        permits: u64,
-    ) -> Result<i64, Error> {
-        let group = match policy.rules.is_queue() {
-            true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
-            false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
-        };
-        let call = |lane| self.policy_call(policy, lane, vec![group]);
-        let (deadline, number) = (instant_after(BACKGROUND_DEADLINE), LaneCall::only(id));
-        let charged = self.attempt_numbered(Operation::Settle, deadline, false, number, call);
-        Ok(like_a_logs(charged.await?, policy.rate()).left)
     }
 
     /// Makes a call without requests, which gives back what its lane has abandoned.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Core, Engine};
+use crate::engine::{Core, Engine, instant_after};
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
 use crate::store::{ChargeReply, ServerTimeCall, TrySetRateCall};
@@ -75,14 +75,12 @@ impl Engine {
         &Charge { id, date, permits, .. }: &Charge,
         create: Option<Rate>,
     ) -> Result<ChargeReply, Error> {
-        if let Some(policy) = self.rules.policy() {
-            let left = self.charge_policy(policy, id, permits).await?;
-            return Ok(ChargeReply { counts: true, left, rate: policy.rate() });
-        }
         let limit = self.core.attempt;
-        let write = || self.attempt(self.entry_call(id, date, permits), limit);
+        let write = || self.write_entry(id, date, permits, instant_after(limit), true);
         match (write().await, create) {
-            (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
+            (Err(error), Some(rate))
+                if error.kind() == ErrorKind::NotInitialized && self.rules.policy().is_none() =>
+            {
                 self.attempt(TrySetRateCall(rate), limit).await?;
                 write().await
             }
