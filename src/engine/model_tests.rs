@@ -64,9 +64,10 @@ async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
             Some(taken) => {
                 rt::yield_now().await;
                 let back = match habit {
-                    Habit::GivesBack(_) => {
-                        engine.leases().refund(&engine, &taken.entry, permits, SECOND).await
-                    }
+                    Habit::GivesBack(_) => match engine.leases().put_back(&taken.entry, permits) {
+                        true => Ok(permits),
+                        false => engine.refund(&taken.entry, permits, SECOND).await,
+                    },
                     _ => Ok(0),
                 };
                 permits - back.unwrap()

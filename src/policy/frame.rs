@@ -9,7 +9,6 @@ use crate::wire::keys::Keys;
 
 use super::decide::Share;
 use super::packed::{MS, PERMITS, WIDE, packed, unpacked};
-use super::queue::Queue;
 use super::{ChangeRule, Policy};
 
 /// What a grant is given back by: a number that each policy chooses, and a fraction.
@@ -78,11 +77,6 @@ pub(crate) trait Rules {
     /// Whether the state may have an excess.
     fn has_excess(&self) -> bool {
         false
-    }
-
-    /// Itself, if each grant delays the next one, however few permits it has.
-    fn as_queue(&self) -> Option<&Queue> {
-        None
     }
 
     /// The state as of now, with nothing taken.
@@ -214,7 +208,7 @@ impl Limiter {
             None => wanted.clone(),
         };
         let Some(rules) = policy.rules() else { return Err(refusal::only_on_servers()) };
-        let has_fraction = rules.as_queue().is_some();
+        let has_fraction = policy.is_queue();
         let (deadline_ms, kept_ms, state) = match field("s") {
             Some(text) => stored(text, rules).ok_or_else(|| bad("s"))?,
             None => (0, HORIZON_MS, None),
@@ -283,11 +277,11 @@ impl Limiter {
     }
 
     pub(super) fn rules(&self) -> &dyn Rules {
-        self.policy.rules().expect("a limiter without rules in process is not read")
+        rules_of(&self.policy)
     }
 
     pub(crate) fn mark(&self) -> Mark {
-        let fraction = if self.rules().as_queue().is_some() { self.state.y } else { 0 };
+        let fraction = if self.policy.is_queue() { self.state.y } else { 0 };
         (self.state.x, fraction)
     }
 
@@ -307,15 +301,14 @@ impl Limiter {
 
     /// Takes permits that are available.
     pub(super) fn take(&mut self, permits: u64) {
-        let mut state = std::mem::take(&mut self.state);
-        self.rules().take(&mut state, self.now, permits);
-        self.state = state;
+        let Limiter { policy, state, now, .. } = self;
+        rules_of(policy).take(state, *now, permits);
     }
 
     fn give_back(&mut self, mark: Mark, permits: u64) -> u64 {
-        let mut state = std::mem::take(&mut self.state);
-        let credit = self.rules().give(&mut state, self.now, mark, permits);
-        self.state = self.rules().roll(Some(state), self.now);
+        let Limiter { policy, state, now, .. } = self;
+        let credit = rules_of(policy).give(state, *now, mark, permits);
+        *state = rules_of(policy).roll(Some(std::mem::take(state)), *now);
         credit
     }
 
@@ -387,7 +380,7 @@ impl Limiter {
         let fields = space.hash_mut(&keys.hash)?;
         if let (Some(total), Some(lane)) = (recorded, &self.lane) {
             let (number, at, mark, left) = (lane.number, self.now, self.mark(), self.available());
-            let has_fraction = self.rules().as_queue().is_some();
+            let has_fraction = self.policy.is_queue();
             let record = Record { number, at, total, mark, left }.text(has_fraction);
             let is_new = fields.insert(lane_field(lane), record).is_none();
             if is_new && fields.len() > MOST_LANES {
@@ -411,6 +404,10 @@ impl Limiter {
         }
         Ok(())
     }
+}
+
+fn rules_of(policy: &Policy) -> &dyn Rules {
+    policy.rules().expect("a limiter without rules in process is not read")
 }
 
 /// The deadline in ms, how long the limiter is kept, and the state if there is one.

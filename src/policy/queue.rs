@@ -34,10 +34,6 @@ impl Rules for Queue {
         self.pace.plus((0, 0), 1).0 as u64
     }
 
-    fn as_queue(&self) -> Option<&Queue> {
-        Some(self)
-    }
-
     fn roll(&self, state: Option<State>, now: i64) -> State {
         match state {
             None => State { x: now, z: now as u64, ..State::default() },

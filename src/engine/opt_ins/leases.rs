@@ -11,7 +11,6 @@
 //! is dated later than the start of the hold, by the time the call takes to reach the server.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
 use tokio::sync::oneshot;
@@ -21,7 +20,6 @@ use crate::clock::Now;
 use crate::engine::refund::{Entry, RefundInFlight};
 use crate::engine::tasks::Tasks;
 use crate::engine::{Core, Engine, driver, micros};
-use crate::error::Error;
 use crate::observe::{Count, CountPart};
 use crate::options::LeaseTerms;
 use crate::queue::Time;
@@ -153,21 +151,6 @@ impl Leases {
             driver::start_or_wake(engine, &lane, lane.lock());
         }
         Some(taken)
-    }
-
-    /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its entry.
-    /// Returns how many were credited.
-    pub(crate) async fn refund(
-        &self,
-        engine: &Arc<Engine>,
-        entry: &Arc<Entry>,
-        permits: u64,
-        deadline: Duration,
-    ) -> Result<u64, Error> {
-        match self.put_back(entry, permits) {
-            true => Ok(permits),
-            false => engine.refund(entry, permits, deadline).await,
-        }
     }
 
     /// Gives permits back to the lease of this entry; false if it is no longer in use.
