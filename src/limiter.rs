@@ -3,7 +3,6 @@
 mod acquire;
 mod keys;
 mod outage;
-mod pause;
 mod permits;
 mod policy;
 pub(crate) mod rates;

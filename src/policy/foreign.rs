@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::Pace;
+use super::bucket::Pace;
 use super::packed::{self, WIDE, packed};
 use super::{Kind, Policy, invalid, pace, permits, span};
 use crate::clock::system_ms;

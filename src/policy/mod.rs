@@ -9,18 +9,13 @@ use std::time::Duration;
 use crate::error::{Error, Operation};
 use crate::rate::{Mode, Rate};
 
-mod bucket;
+pub(crate) mod bucket;
 mod calendar;
 pub(crate) mod decide;
 pub(crate) mod foreign;
 pub(crate) mod frame;
-mod interval;
-mod pace;
 pub(crate) mod packed;
 mod queue;
-pub(crate) mod rgcra;
-mod rolling;
-mod sliding;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 pub(crate) mod window;
@@ -28,17 +23,12 @@ pub(crate) mod window;
 pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::{Mark, Notes};
 
-use bucket::Bucket;
+use bucket::{Bucket, Interval, Pace, Rgcra};
 use calendar::Calendar;
 use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
-use interval::Interval;
-use pace::Pace;
 use queue::Queue;
-use rgcra::Rgcra;
-use rolling::Rolling;
-use sliding::Sliding;
-use window::{Grid, Window};
+use window::{Grid, Rolling, Sliding, Window};
 
 /// How a limiter counts, if not by Redisson's log: see [`Client::limiter_of`](crate::Client::limiter_of).
 ///

@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Interval, Pace, Rgcra};
 use super::calendar::Calendar;
 use super::frame::{LONGEST_US, is_permits};
-use super::interval::Interval;
-use super::pace::Pace;
 use super::queue::Queue;
-use super::rgcra::Rgcra;
 use super::window::{Grid, Window};
 use super::{Kind, Policy};
 

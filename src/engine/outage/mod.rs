@@ -5,8 +5,7 @@
 //! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and whether that remains so
 //! during the call ([`Engine::unless_away`]); if not, the limiter's policy decides.
 //!
-//! [`circuit`] tracks whether the server is unavailable, [`probe`] checks for its return, [`local`] decides
-//! in its place, and [`charges`] holds the grants to be written when it is back.
+//! [`circuit`] tracks whether the server is unavailable and checks for its return, [`local`] decides in its place, and [`charges`] holds the grants to be written when it is back.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -34,14 +33,11 @@ use crate::wire::keys::Keys;
 mod charges;
 mod circuit;
 mod local;
-mod probe;
-mod report;
 
-pub use circuit::CircuitState;
 use circuit::{Circuit, FIRST_PAUSE};
+pub use circuit::{CircuitState, OutageReport};
 use local::Local;
 pub(crate) use local::StandIn;
-pub use report::OutageReport;
 
 /// The maximum number of a client's limiters with a stand-in: during an outage, anybody who can invent keys
 /// can create limiters. With everything that belongs to them, they take less than 100 MB.
