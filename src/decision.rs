@@ -82,25 +82,14 @@ pub enum DecidedBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     wait: Wait,
-    rate: Option<Rate>,
+    pub(crate) rate: Option<Rate>,
     decided_by: DecidedBy,
-    refused_by: Option<Arc<str>>,
+    pub(crate) refused_by: Option<Arc<str>>,
 }
 
 impl Denial {
     pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
         Denial { wait, rate, decided_by, refused_by: None }
-    }
-
-    /// By this limiter of a group.
-    pub(crate) fn refused_by_limit(mut self, name: &Arc<str>) -> Self {
-        self.refused_by = Some(name.clone());
-        self
-    }
-
-    /// By a semaphore, which counts no permits over time.
-    pub(crate) fn without_rate(self) -> Self {
-        Denial { rate: None, ..self }
     }
 
     /// The time after which the same call can succeed if no other caller takes permits until then: in whole
@@ -237,7 +226,7 @@ mod tests {
         let wait = Wait::of_ms(250, true);
         let denial = Denial::new(wait, None, DecidedBy::Queue);
         assert_eq!(denial.to_string(), "denied: retry after at least 250ms");
-        let denial = denial.refused_by_limit(&"api".into());
+        let denial = Denial { refused_by: Some("api".into()), ..denial };
         assert_eq!(denial.to_string(), "denied by \"api\": retry after at least 250ms");
     }
 }

@@ -397,7 +397,8 @@ impl LimitGroup {
                     {
                         return Err(member.error(Operation::Acquire, cause));
                     }
-                    return Ok(Decision::Denied(denial.refused_by_limit(&engine.name)));
+                    let refused_by = Some(engine.name.clone());
+                    return Ok(Decision::Denied(Denial { refused_by, ..denial }));
                 }
             }
         }

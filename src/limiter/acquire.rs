@@ -331,13 +331,12 @@ impl RateLimiter {
             Ok(Answer::Granted(granted)) => {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
-            Ok(Answer::Denied { wait, by: None, decided }) => {
-                Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Store)))
-            }
-            Ok(Answer::Denied { wait, by: Some(by), decided }) => {
-                let member = &decided.members[usize::from(by)];
-                let denial = Denial::new(wait, Some(member.rate), DecidedBy::Store);
-                Ok(Decision::Denied(denial.refused_by_limit(&member.engine.name)))
+            Ok(Answer::Denied { wait, by, decided }) => {
+                let member = by.map(|by| &decided.members[usize::from(by)]);
+                let rate = member.map_or(decided.rate, |member| member.rate);
+                let refused_by = member.map(|member| member.engine.name.clone());
+                let denial = Denial::new(wait, Some(rate), DecidedBy::Store);
+                Ok(Decision::Denied(Denial { refused_by, ..denial }))
             }
             Ok(Answer::Refused(wait)) => {
                 let rate = self.engine().rate();

@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::store::memory::keyspace::Fields;
 use crate::store::refusal;
 
-/// What a bucket that starts with too few permits is kept for beyond the time that it takes to fill, in
-/// microseconds.
-const KEPT_US: i64 = 60_000_000;
+/// How long a full bucket that starts with fewer permits than it holds is kept: it would be emptied by expiring.
+fn kept_longer(initial: u64, capacity: u64, fills_in_us: u64) -> i64 {
+    if initial < capacity { fills_in_us as i64 + 60_000_000 } else { 0 }
+}
 
 /// The token bucket, GCRA or leaky meter.
 ///
@@ -98,11 +99,7 @@ impl Rules for Bucket {
     }
 
     fn ends(&self, state: &State) -> i64 {
-        let kept = match self.initial < self.capacity {
-            true => self.filled(0).0 + KEPT_US,
-            false => 0,
-        };
-        state.y as i64 + 1 + kept
+        state.y as i64 + 1 + kept_longer(self.initial, self.capacity, self.window())
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
@@ -265,11 +262,8 @@ impl Rules for Interval {
     }
 
     fn ends(&self, state: &State) -> i64 {
-        let kept = match self.initial < self.capacity {
-            true => self.gained(self.capacity) + KEPT_US,
-            false => 0,
-        };
-        state.z as i64 + self.gained(self.capacity.saturating_sub(state.y)) + kept
+        let full = state.z as i64 + self.gained(self.capacity.saturating_sub(state.y));
+        full + kept_longer(self.initial, self.capacity, self.window())
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
