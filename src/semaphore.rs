@@ -329,13 +329,7 @@ impl Semaphore {
     /// the next lease ends, if it is not renewed, and is a second if none is known to end; permits that are given back
     /// may be had at any time.
     ///
-    /// # Errors
-    ///
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`acquire`](Self::acquire).
+    /// Errors and cancel safety are those of [`acquire`](Self::acquire).
     pub async fn try_acquire(
         &self,
         permits: u64,
@@ -347,13 +341,7 @@ impl Semaphore {
 
     /// Takes `permits` if they are free now, and no request of this runtime waits before it.
     ///
-    /// # Errors
-    ///
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`acquire`](Self::acquire).
+    /// Errors and cancel safety are those of [`acquire`](Self::acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Result<Permit, Denial>, Error> {
         self.decide(permits, MaxWait::None).await
     }

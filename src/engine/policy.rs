@@ -15,7 +15,7 @@ use super::driver::start_or_wake;
 use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
-use super::{Core, Engine, instant_after};
+use super::{Engine, instant_after};
 use crate::error::{Error, Operation};
 use crate::policy::Policy;
 use crate::rate::{MAX_EXACT, Rate};
@@ -58,8 +58,11 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(core: &Core) -> Self {
-        Calls { lane: core.new_lane_name(), last: 0, abandoned: None, has_given_back: true }
+    /// Of a new lane, with a name that no other has, in whatever client: `lua/foreign/log.lua` reads its beginning as a
+    /// number.
+    pub(super) fn new() -> Self {
+        let lane = format!("{:016x}", rt::random()).into();
+        Calls { lane, last: 0, abandoned: None, has_given_back: true }
     }
 
     pub(super) fn begin(&mut self) -> LaneCall {
@@ -91,13 +94,6 @@ impl Calls {
     /// failed call of callers: if the server is away, the next call of callers does it.
     pub(super) fn must_give_back(&mut self) -> bool {
         !std::mem::replace(&mut self.has_given_back, true) && self.abandoned.is_some()
-    }
-}
-
-impl Core {
-    /// A name that no other lane has, in whatever client. `lua/foreign/log.lua` reads its beginning as a number.
-    fn new_lane_name(&self) -> Arc<str> {
-        format!("{:016x}", rt::random()).into()
     }
 }
 
@@ -256,7 +252,7 @@ impl Engine {
     ) -> Result<C::Reply, Error> {
         let lane = self.lane()?;
         let idle = lock(&lane.refunds).pop();
-        let mut calls = idle.unwrap_or_else(|| Calls::new(&self.core));
+        let mut calls = idle.unwrap_or_else(Calls::new);
         let answer =
             self.attempt_numbered(operation, deadline, fails_fast, calls.begin(), call).await;
         if answer.is_ok() {

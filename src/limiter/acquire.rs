@@ -138,7 +138,10 @@ impl RateLimiter {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
             if self.engine().answers_locally() {
-                self.pay_budget().await;
+                // Before the answer: a grant could be lost if the future were dropped while other tasks run.
+                if is_budget_due() {
+                    tokio::task::consume_budget().await;
+                }
                 if let Some(decision) = self.answer_locally(permits, longest == 0) {
                     observer.decided(&decision);
                     return Ok(decision);
@@ -179,15 +182,6 @@ impl RateLimiter {
             MaxWait::None
         } else {
             MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
-        }
-    }
-
-    /// Spends some of the task's budget, because this call may be answered locally. It does so before the
-    /// answer: a grant could be lost if the future were dropped while other tasks run.
-    #[inline]
-    async fn pay_budget(&self) {
-        if is_budget_due() {
-            tokio::task::consume_budget().await;
         }
     }
 

@@ -146,7 +146,8 @@ impl Policy {
         let text = format!("{}.{:09}", period.as_secs(), period.subsec_nanos());
         let text = text.trim_end_matches('0').trim_end_matches('.');
         let config = [max_burst.to_string(), rate.to_string(), text.to_owned()];
-        match Rgcra::new(config).ok().filter(|_| is_below_limits(period)) {
+        let is_in_range = period <= Duration::from_micros(LONGEST_US);
+        match Rgcra::new(config).ok().filter(|_| is_in_range) {
             Some(rgcra) => Ok(Policy(Kind::Rgcra(rgcra))),
             None => Err(invalid(format!(
                 "{rate} permits every {period:?}, and {max_burst} more at once: the period must be above 0 and at \
@@ -501,10 +502,6 @@ fn permits(what: &str, number: u64) -> Result<u64, Error> {
         true => Ok(number),
         false => Err(invalid(format!("{what} of {number} permits: must be 1 to 2^32-1"))),
     }
-}
-
-fn is_below_limits(period: Duration) -> bool {
-    period <= Duration::from_micros(LONGEST_US)
 }
 
 /// A width or a period in microseconds.
