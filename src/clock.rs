@@ -72,17 +72,6 @@ impl Clock {
         Clock(TimeSource::Runtime { epoch, origin: rt::now() })
     }
 
-    /// This runtime clock, moved ahead by `time`.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn ahead_by(&self, time: Duration) -> Self {
-        match self.0 {
-            TimeSource::Runtime { epoch, origin } => {
-                Clock(TimeSource::Runtime { epoch: epoch + time, origin })
-            }
-            _ => unreachable!("another clock cannot be moved"),
-        }
-    }
-
     /// For tests: a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the handle that
     /// sets it. Waits still take real time, unless the runtime's time is paused.
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {

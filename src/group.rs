@@ -370,7 +370,7 @@ impl LimitGroup {
         }
         let request = self.limiter.request(costs[0].into(), max_wait);
         let request = Request { costs: Some(Arc::new(costs)), ..request };
-        let answer = self.limiter.decide(request, false);
+        let answer = self.limiter.decide(request, None, false);
         if !engine.has_policy() {
             return Some(answer.await);
         }
@@ -386,7 +386,7 @@ impl LimitGroup {
         order.sort_by_key(|at| &self.members[*at].engine().keys.hash);
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
-            match member.decide(member.request(cost.into(), MaxWait::None), true).await? {
+            match member.decide(member.request(cost.into(), MaxWait::None), None, true).await? {
                 granted @ Decision::Granted(_) => held[at] = Some(Unspent::new(Ok(granted))),
                 Decision::Denied(denial) => {
                     let engine = member.engine();

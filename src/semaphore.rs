@@ -356,7 +356,7 @@ impl Semaphore {
         permits: u64,
         max_wait: MaxWait,
     ) -> Result<Result<Permit, Denial>, Error> {
-        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), true);
+        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), None, true);
         match self.limiter.observed(permits, answer).await {
             Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),
             // It counts no permits over time.

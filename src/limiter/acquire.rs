@@ -76,7 +76,7 @@ impl RateLimiter {
             return Err(self.invalid(Operation::Acquire, detail));
         }
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
-        self.observed(permits, self.decide(request, true)).await
+        self.observed(permits, self.decide(request, None, true)).await
     }
 
     /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
@@ -121,7 +121,7 @@ impl RateLimiter {
             return Err(self.invalid(Operation::Acquire, detail));
         }
         let request = self.request(permits, MaxWait::None);
-        self.observed(permits, self.decide_once(key.as_ref(), request, true)).await
+        self.observed(permits, self.decide(request, Some(key.as_ref()), true)).await
     }
 
     /// Takes `permits`, waiting for them for as long as it takes: it is never denied. Redisson's `acquire(permits)`.
@@ -152,7 +152,7 @@ impl RateLimiter {
                 Time::MAX => MaxWait::Unbounded,
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
-            let answer = self.decide(self.request(permits, max_wait), true).await;
+            let answer = self.decide(self.request(permits, max_wait), None, true).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -205,24 +205,33 @@ impl RateLimiter {
         Some(answer)
     }
 
-    /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
+    /// Asks the store: through the queue, or beside it for the permits of a key. `consults`: the limiter's policy may
+    /// decide if the server is away.
     pub(crate) fn decide(
         &self,
         request: Request,
+        key: Option<&[u8]>,
         consults: bool,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
         let (engine, permits) = (self.engine(), request.fewest());
         // Few calls need what is boxed here, and it would make the future of every call larger.
-        Either::Left(match self.checked(&request) {
-            Err(error) => ready(Err(error)).boxed(),
-            Ok(_) if consults && engine.is_queue() => self.decide_and_start(request).boxed(),
-            Ok(Some((outage, policy))) if consults => {
-                self.decide_with_policy(request, None, outage, policy)
+        Either::Left(match (self.checked(&request), key) {
+            (Err(error), _) => ready(Err(error)).boxed(),
+            (Ok(_), None) if consults && engine.is_queue() => {
+                self.decide_and_start(request).boxed()
             }
-            Ok(_) if engine.leases().is_on() => {
-                async move { self.decision(self.ask_beside_leases(request).await, permits) }.boxed()
+            (Ok(Some((outage, policy))), _) if consults => {
+                self.decide_with_policy(request, key, outage, policy)
             }
-            Ok(_) => {
+            (Ok(_), Some(key)) => {
+                let answer = engine.acquire_once(key, request);
+                answer.map(move |answer| self.decision(answer, permits)).boxed()
+            }
+            (Ok(_), None) if engine.leases().is_on() => {
+                let answer = self.ask_beside_leases(request);
+                answer.map(move |answer| self.decision(answer, permits)).boxed()
+            }
+            (Ok(_), None) => {
                 let answer = engine.acquire(request);
                 return Either::Right(answer.map(move |answer| self.decision(answer, permits)));
             }
@@ -236,7 +245,7 @@ impl RateLimiter {
             Some((outage, policy)) => {
                 self.decide_with_policy(request, None, outage, policy).await?
             }
-            None => self.decide(request, false).await?,
+            None => self.decide(request, None, false).await?,
         };
         let start = match &decision {
             Decision::Granted(grant) if waits_for_start => grant.starts_here_at(),
@@ -248,20 +257,6 @@ impl RateLimiter {
             self.engine().core.sleep_until(start).await;
         }
         unspent.into_inner()
-    }
-
-    /// Asks the store for the permits of a key.
-    pub(super) async fn decide_once(
-        &self,
-        key: &[u8],
-        request: Request,
-        consults: bool,
-    ) -> Result<Decision, Error> {
-        if let Some((outage, policy)) = self.checked(&request)?.filter(|_| consults) {
-            return self.decide_with_policy(request, Some(key), outage, policy).await;
-        }
-        let permits = request.permits;
-        self.decision(self.engine().acquire_once(key, request).await, permits)
     }
 
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.

@@ -82,12 +82,7 @@ impl OutageAcquire<'_> {
             Ok(false) => return None,
             Err(late) => return Some(Err(self.error(late))),
         }
-        let answer = async {
-            match self.key {
-                Some(key) => self.limiter.decide_once(key, self.request.clone(), false).await,
-                None => self.limiter.decide(self.request.clone(), false).await,
-            }
-        };
+        let answer = self.limiter.decide(self.request.clone(), self.key, false);
         let answer = engine.unless_away(answer).await?;
         if let Err(full) = &answer
             && matches!(full.kind(), ErrorKind::QueueFull { .. })
