@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use tokio::sync::Notify;
 
 use super::semaphore::Terms;
 use super::{Core, Engine, LONGEST_TIMER, Rules, Tasks, micros};
@@ -72,8 +71,8 @@ struct LocalStore {
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
-    /// Notified when a task has finished writing or has given up.
-    written: Notify,
+    /// Held by the task that lets the server decide again.
+    turn: tokio::sync::Mutex<()>,
     counts: Mutex<OutageReport>,
 }
 
