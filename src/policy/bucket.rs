@@ -2,7 +2,7 @@
 //!
 //! The twin of `pace.lua`, `bucket.lua`, `rgcra.lua` and `interval.lua` in `lua/policy`.
 
-use super::frame::{Mark, Rules, State, is_permits, is_span};
+use super::frame::{Mark, Rules, State, is_permits};
 use super::packed::{PERMITS, WIDE};
 use crate::error::Error;
 use crate::store::memory::keyspace::Fields;
@@ -109,7 +109,7 @@ impl Rules for Bucket {
 }
 
 /// A hundred years in microseconds: a bucket that takes longer to fill is refused.
-const CENTURY: u128 = 3_155_760_000_000_000;
+pub(super) const CENTURY: u128 = 3_155_760_000_000_000;
 
 /// `permits` every `every` microseconds, as a fraction in its lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,15 +184,6 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    pub(crate) fn is_valid(&self) -> bool {
-        is_permits(self.capacity)
-            && is_permits(self.refill)
-            && is_span(self.period)
-            && self.initial <= self.capacity
-            && self.aligned.is_none_or(|aligned| aligned < self.period)
-            && u128::from(self.capacity.div_ceil(self.refill)) * u128::from(self.period) < CENTURY
-    }
-
     /// The time in which so many permits come.
     pub(crate) fn gained(&self, permits: u64) -> i64 {
         (permits.div_ceil(self.refill) * self.period) as i64

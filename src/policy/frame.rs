@@ -460,8 +460,3 @@ fn scaled(used: u64, rule: ChangeRule, old: u64, new: u64) -> u64 {
 pub(super) fn is_permits(number: u64) -> bool {
     (1..=MOST_PERMITS).contains(&number)
 }
-
-/// Whether it is a width or a period.
-pub(super) fn is_span(us: u64) -> bool {
-    (1000..=LONGEST_US).contains(&us)
-}

@@ -23,7 +23,7 @@ pub(crate) mod window;
 pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::{Mark, Notes};
 
-use bucket::{Bucket, Interval, Pace, Rgcra};
+use bucket::{Bucket, CENTURY, Interval, Pace, Rgcra};
 use calendar::Calendar;
 use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
@@ -252,8 +252,7 @@ impl Policy {
     ///
     /// Fails outside of [these limits](Policy#limits); the width must be a multiple of 10 us.
     pub fn rolling_window(limit: u64, width: Duration) -> Result<Policy, Error> {
-        let limit = permits("a limit", limit)?;
-        Policy::rolling(limit, span("a width", width)?, 10)
+        Policy::rolling(limit, width, 10)
     }
 
     /// This rolling window with this many buckets: 1 to 100, and a divisor of the width in microseconds.
@@ -263,15 +262,17 @@ impl Policy {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if it is no such number, or no rolling window.
     pub fn with_buckets(self, buckets: u64) -> Result<Policy, Error> {
         match self.0 {
-            Kind::Rolling(Rolling { limit, width, .. }) => Policy::rolling(limit, width, buckets),
+            Kind::Rolling(Rolling { limit, width, .. }) => {
+                Policy::rolling(limit, Duration::from_micros(width), buckets)
+            }
             _ => Err(self.without("buckets")),
         }
     }
 
-    fn rolling(limit: u64, width: u64, buckets: u64) -> Result<Policy, Error> {
-        let rules = Rolling { limit, width, buckets };
-        match rules.is_valid() {
-            true => Ok(Policy(Kind::Rolling(rules))),
+    fn rolling(limit: u64, width: Duration, buckets: u64) -> Result<Policy, Error> {
+        let (limit, width) = (permits("a limit", limit)?, span("a width", width)?);
+        match (1..=100).contains(&buckets) && width.is_multiple_of(buckets) {
+            true => Ok(Policy(Kind::Rolling(Rolling { limit, width, buckets }))),
             false => Err(invalid(format!(
                 "{buckets} buckets: must be 1 to 100, and divide the width, {width} us"
             ))),
@@ -288,7 +289,7 @@ impl Policy {
         let (capacity, refill) = (permits("a capacity", capacity)?, permits("a refill", refill)?);
         let us = span("a period", period)?;
         let rules = Interval { capacity, refill, period: us, initial: capacity, aligned: None };
-        match rules.is_valid() {
+        match u128::from(capacity.div_ceil(refill)) * u128::from(us) < CENTURY {
             true => Ok(Policy(Kind::Interval(rules))),
             false => Err(invalid(format!(
                 "{capacity} permits at {refill} every {period:?}: must be gained within 100 years"

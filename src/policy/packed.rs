@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::bucket::{Bucket, Interval, Pace, Rgcra};
+use super::bucket::{Bucket, Pace, Rgcra};
 use super::calendar::Calendar;
 use super::frame::{LONGEST_US, is_permits};
 use super::queue::Queue;
@@ -117,13 +117,16 @@ impl Policy {
             }
             ("a1", &[limit, width]) => Policy::anchored_window(limit, us(width)).ok(),
             ("s1", &[limit, width]) => Policy::sliding_counter(limit, us(width)).ok(),
-            ("r1", &[limit, width, buckets]) => Policy::rolling(limit, width, buckets).ok(),
-            ("i1", &[capacity, refill, period, initial, aligned]) => {
-                let aligned = aligned.checked_sub(1);
-                let rules = Interval { capacity, refill, period, initial, aligned };
-                rules.is_valid().then_some(Policy(Kind::Interval(rules)))
+            ("r1", &[limit, width, buckets]) => Policy::rolling(limit, us(width), buckets).ok(),
+            ("i1", &[capacity, refill, period, initial, aligned]) if aligned <= period => {
+                let bucket = Policy::interval_bucket(capacity, refill, us(period)).ok()?;
+                let bucket = bucket.with_initial_tokens(initial).ok()?;
+                match aligned {
+                    0 => Some(bucket),
+                    _ => bucket.aligned_at(us(aligned - 1)).ok(),
+                }
             }
-            (_, &[limit, permits, every, max_delay, slack]) => {
+            ("q1", &[limit, permits, every, max_delay, slack]) => {
                 let pace = Pace { permits, every };
                 let is_valid = is_permits(limit)
                     && max_delay <= LONGEST_US

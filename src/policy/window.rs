@@ -5,7 +5,7 @@
 use std::iter::repeat_n;
 
 use super::calendar::Calendar;
-use super::frame::{Mark, Rules, State, is_permits, is_span};
+use super::frame::{Mark, Rules, State};
 use super::packed::{PERMITS, WIDE};
 
 /// One window after the other.
@@ -235,13 +235,6 @@ pub(crate) struct Rolling {
 }
 
 impl Rolling {
-    pub(crate) fn is_valid(&self) -> bool {
-        is_permits(self.limit)
-            && is_span(self.width)
-            && (1..=100).contains(&self.buckets)
-            && self.width.is_multiple_of(self.buckets)
-    }
-
     fn length(&self) -> i64 {
         (self.width / self.buckets) as i64
     }
