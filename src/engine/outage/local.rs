@@ -35,25 +35,17 @@ pub(super) struct Local {
     was_told_of_nothing: bool,
 }
 
-/// The party that decides in place of the server.
-pub(crate) enum StandIn {
-    Limiter(Arc<Engine>, Rate),
-    /// None of the permits is this client's, or the maximum number of limiters already have a stand-in.
-    Denies,
-    /// The client has closed.
-    Closed,
-}
-
 impl Outage {
     /// The limiter that decides in place of the server's, with a fraction of this rate. `create` is the rate
-    /// of the caller's handle.
+    /// of the caller's handle. `None`: none of the permits is this client's, the maximum number of limiters already
+    /// have a stand-in, or the client has closed.
     pub(crate) fn stand_in(
         &self,
         engine: &Arc<Engine>,
         fraction: Fraction,
         rate: Rate,
         create: Option<Rate>,
-    ) -> StandIn {
+    ) -> Option<(Arc<Engine>, Rate)> {
         let outages = &engine.core.outages;
         let store = outages.local_store(&engine.core);
         let permits = fraction.of_rate(rate);
@@ -63,7 +55,7 @@ impl Outage {
         let local = &mut *guard;
         // Check under this lock: closing a limiter closes the stand-in that it finds.
         if engine.is_closed() {
-            return StandIn::Closed;
+            return None;
         }
         local.create = create.or(local.create);
         if permits == 0 {
@@ -72,7 +64,7 @@ impl Outage {
             if is_first {
                 engine.observer.event(&Event::PartIsNothing { rate });
             }
-            return StandIn::Denies;
+            return None;
         }
         // Callers with a headroom leave it here too.
         let of_class = |stand_in: &Arc<Engine>| match engine.classes.headroom {
@@ -80,7 +72,7 @@ impl Outage {
             None => stand_in.clone(),
         };
         if let Some((stand_in, own)) = &local.decides {
-            return StandIn::Limiter(of_class(stand_in), *own);
+            return Some((of_class(stand_in), *own));
         }
         if !outages.admit(engine, self) {
             drop(guard);
@@ -88,7 +80,7 @@ impl Outage {
                 let most = MOST_STAND_INS;
                 engine.observer.event(&Event::TooManyWithoutServer { most });
             }
-            return StandIn::Denies;
+            return None;
         }
         // Permits granted by the server still count, as far as they are known.
         let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
@@ -107,7 +99,7 @@ impl Outage {
         local.decides = Some((stand_in.clone(), own));
         drop(guard);
         engine.end_stand_in_soon();
-        StandIn::Limiter(of_class(&stand_in), own)
+        Some((of_class(&stand_in), own))
     }
 
     pub(super) fn close(&self) {

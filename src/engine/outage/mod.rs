@@ -36,7 +36,6 @@ mod local;
 use circuit::{Circuit, FIRST_PAUSE};
 pub use circuit::{CircuitState, OutageReport};
 use local::Local;
-pub(crate) use local::StandIn;
 
 /// The maximum number of a client's limiters with a stand-in: during an outage, anybody who can invent keys
 /// can create limiters. With everything that belongs to them, they take less than 100 MB.
