@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::answer::{Decided, Granted};
-use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
 use crate::engine::semaphore::Hold;
 use crate::error::{Error, Execution, Operation};
@@ -169,12 +168,12 @@ impl Grant {
     #[inline]
     pub(crate) fn leased(
         engine: Arc<Engine>,
-        taken: Taken,
+        entry: Arc<Entry>,
+        left: u64,
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let source = Source::Lease { engine, entry: taken.entry, left: taken.left };
-        Grant::of(source, permits, deadline)
+        Grant::of(Source::Lease { engine, entry, left }, permits, deadline)
     }
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).

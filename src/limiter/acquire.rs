@@ -188,8 +188,8 @@ impl RateLimiter {
     /// The answer without a call, if there is one.
     fn answer_locally(&self, permits: u64, is_now: bool) -> Option<Decision> {
         let engine = self.engine();
-        if let Some(taken) = engine.leases().take(engine, permits) {
-            let grant = Grant::leased(engine.clone(), taken, permits, self.deadline);
+        if let Some((entry, left)) = engine.leases().take(engine, permits) {
+            let grant = Grant::leased(engine.clone(), entry, left, permits, self.deadline);
             return Some(Decision::Granted(grant));
         }
         let (wait, rate) = is_now.then(|| engine.remembered_denial(permits))??;

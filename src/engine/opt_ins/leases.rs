@@ -68,14 +68,6 @@ pub(in crate::engine) struct Lease {
     pub(in crate::engine) end: Time,
 }
 
-/// Permits taken out of a lease.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) entry: Arc<Entry>,
-    /// The permits left in the lease after the take.
-    pub(crate) left: u64,
-}
-
 /// A lease requested along with a call.
 #[derive(Debug)]
 pub(crate) struct LeaseRequest {
@@ -123,8 +115,8 @@ impl Leases {
         self.terms.get().is_some()
     }
 
-    /// Takes permits out of a lease.
-    pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<Taken> {
+    /// Takes permits out of a lease; returns its entry, and the permits left in it.
+    pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<(Arc<Entry>, u64)> {
         let terms = self.terms.get().filter(|_| permits > 0)?;
         // Read the clock for every take, so that nothing is used after the end of the hold.
         let now = engine.core.now();
@@ -140,7 +132,7 @@ impl Leases {
         let held = state.held();
         let lease = state.in_use.iter_mut().find(|lease| lease.left >= permits)?;
         lease.left -= permits;
-        let taken = Taken { entry: lease.entry.clone(), left: lease.left };
+        let taken = (lease.entry.clone(), lease.left);
         state.last_take = now;
         state.usage.add(now, micros(terms.hold), permits);
         let runs_low = held >= state.low && held - permits < state.low;

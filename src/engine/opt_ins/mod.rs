@@ -18,7 +18,7 @@ pub(crate) mod denials;
 pub(crate) mod leases;
 pub(crate) mod usage;
 
-use denials::{Denials, Refusal};
+use denials::{Denials, fewest_refused};
 use leases::{Leases, take_lease_outcomes};
 
 /// The optional features that a limiter's user has chosen.
@@ -144,9 +144,9 @@ impl Engine {
             let granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
             let outdated = granted || is_other_rate;
             // The answer does not account for permits that this client holds in leases.
-            let refusal = Refusal::of(&flight.call.groups, &reply.outcomes)
+            let refused = fewest_refused(&flight.call.groups, &reply.outcomes)
                 .filter(|_| self.opt_ins.leases.held() == 0);
-            denials.answered(generation, now, answered.dated, refusal, outdated, reply.rate);
+            denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
         }
         let requested = flight.lease.as_ref().map_or(0, |lease| lease.permits);
         take_lease_outcomes(&mut reply.outcomes, requested)
