@@ -79,7 +79,6 @@ impl Clock {
         (Clock(TimeSource::Manual(now.clone())), ManualClock(now))
     }
 
-    /// Whether the server's clock dates grants.
     pub(crate) fn is_servers(&self) -> bool {
         matches!(self.0, TimeSource::Server)
     }
@@ -117,7 +116,6 @@ impl Clock {
     }
 }
 
-/// The time shown by a clock.
 pub(crate) struct Reading {
     pub(crate) now: Now,
     /// The microseconds since the millisecond of `now` began; 0 if unknown.
@@ -204,7 +202,6 @@ fn to_micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The system's time in whole milliseconds.
 pub(crate) fn system_ms() -> i64 {
     to_micros(system_time()) / 1000
 }

@@ -120,7 +120,6 @@ pub struct LimitGroup {
     /// The group's own queue.
     limiter: RateLimiter,
     members: Arc<[RateLimiter]>,
-    /// The limiters are asked one after the other.
     in_turn: bool,
 }
 

@@ -111,7 +111,6 @@ impl RateLimiter {
         self.deadline
     }
 
-    /// The limiters of the client that made this handle.
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
         &self.shared.limiters
     }

@@ -28,7 +28,6 @@ pub struct Grant {
     deadline: Duration,
 }
 
-/// The permits of each limiter of a grant.
 #[derive(Clone)]
 enum Holdings {
     One(Holding),
@@ -36,7 +35,6 @@ enum Holdings {
     Group(Arc<Engine>, Box<[Holding]>),
 }
 
-/// The permits that a grant holds of one limiter.
 #[derive(Clone)]
 struct Holding {
     source: Source,
@@ -45,12 +43,10 @@ struct Holding {
     is_settled: bool,
 }
 
-/// The source of permits.
 #[derive(Clone)]
 enum Source {
     /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
-    /// The entry of a lease.
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
 }
 

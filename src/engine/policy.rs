@@ -24,7 +24,6 @@ use crate::store::{
     AcquireReply, LaneCall, PolicyCall, PolicyReply, Reply, RequestGroup, StoreCall,
 };
 
-/// The policy that a limiter follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Followed {
     pub(crate) rules: Policy,
@@ -98,7 +97,6 @@ impl Calls {
 }
 
 impl Flight {
-    /// Makes one attempt at a call of a limiter with a policy.
     pub(super) fn attempt_policy(
         &self,
         policy: &Followed,
@@ -127,7 +125,6 @@ impl Flight {
         Some(LaneCall { max_age_us, ..self.number.clone()? })
     }
 
-    /// The call was answered.
     pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
         if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
             let is_kept = grants || self.call.groups.is_empty();

@@ -55,7 +55,6 @@ impl Entry {
     }
 }
 
-/// The refunds of one entry.
 #[derive(Debug, Default)]
 struct RefundState {
     /// The permits given back by calls that were executed, or may have been.
@@ -69,7 +68,6 @@ struct RefundState {
     by_runtime: HashMap<RuntimeId, RuntimeRefunds>,
 }
 
-/// The refunds of one entry in one runtime.
 #[derive(Debug, Default)]
 struct RuntimeRefunds {
     /// The call that the next refund joins; it has not been sent yet.
@@ -321,7 +319,6 @@ impl Engine {
     }
 }
 
-/// See [`Engine::permits_may_come_back`].
 pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
 
 impl PermitsMayComeBack<'_> {

@@ -36,7 +36,6 @@ impl RateLimiter {
     }
 }
 
-/// A request to a limiter that has a policy for outages.
 struct OutageAcquire<'a> {
     limiter: &'a RateLimiter,
     request: Request,

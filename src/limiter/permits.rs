@@ -12,7 +12,6 @@ use crate::store::{
     TrySetRateCall, Wait,
 };
 
-/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 86_400);
 
 impl RateLimiter {

@@ -7,7 +7,6 @@ use super::frame::{EXACT_WAITS, Limiter};
 use super::{Kind, Policy};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
-/// A limiter's part in the decision.
 #[derive(Clone, Default)]
 pub(crate) struct Share {
     pub(crate) granted: u64,

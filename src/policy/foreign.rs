@@ -23,15 +23,12 @@ pub(crate) struct Foreign {
     pub(crate) window_us: u64,
     /// A time in the window whose key a call names, in microseconds; `None`: the call's, or this machine's.
     around: Option<i64>,
-    /// Mixer's deduplication id.
     pub(crate) dedup: Option<Arc<str>>,
 }
 
-/// The formats, by their scripts and keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     RedisRateGcra,
-    /// A key for each window.
     Windows(Naming),
     Seconds,
     OrgPathCounter,

@@ -69,12 +69,10 @@ pub(crate) trait Rules {
         vec![WIDE; 3]
     }
 
-    /// The number of [`State::older`].
     fn older(&self) -> usize {
         0
     }
 
-    /// Whether the state may have an excess.
     fn has_excess(&self) -> bool {
         false
     }
@@ -164,7 +162,6 @@ pub(crate) struct Notes {
 pub(crate) struct Limiter {
     /// With the parameters in force.
     pub(crate) policy: Policy,
-    /// As of now.
     pub(super) state: State,
     pub(crate) now: i64,
     /// The call brings its own time, which is not that by which the key ends.
@@ -262,7 +259,6 @@ impl Limiter {
         Ok(())
     }
 
-    /// Puts other parameters in force.
     fn change(&mut self, wanted: &Policy, rule: ChangeRule) {
         let old = std::mem::replace(&mut self.policy, wanted.clone());
         self.notes.has_changed = true;
@@ -299,7 +295,6 @@ impl Limiter {
         Wait { us, at_least: permits > limit }
     }
 
-    /// Takes permits that are available.
     pub(super) fn take(&mut self, permits: u64) {
         let Limiter { policy, state, now, .. } = self;
         rules_of(policy).take(state, *now, permits);
@@ -351,7 +346,6 @@ impl Limiter {
         Ok(credit)
     }
 
-    /// Stores the parameters.
     pub(crate) fn store(
         mut self,
         space: &mut Keyspace,

@@ -425,12 +425,10 @@ impl Policy {
         }
     }
 
-    /// Whether its parameters are `RGcra`'s.
     pub(crate) fn is_rgcra(&self) -> bool {
         matches!(self.0, Kind::Rgcra(_))
     }
 
-    /// Whether other services enforce it.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.0, Kind::Foreign(_))
     }

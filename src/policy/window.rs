@@ -17,7 +17,6 @@ pub(crate) struct Window {
     pub(crate) grid: Grid,
 }
 
-/// Where windows begin and end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Grid {
     /// Windows of one width, one of which begins at `offset`.
@@ -47,7 +46,6 @@ impl Window {
         self.bounds(now).0
     }
 
-    /// Whether a window opens with a grant.
     fn opens(&self) -> bool {
         matches!(self.grid, Grid::Anchored { .. })
     }

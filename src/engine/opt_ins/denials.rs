@@ -11,7 +11,6 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 /// The last denial of one limiter in one client.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    /// The longest time for which a denial is cached.
     longest: Duration,
     state: Mutex<DenialState>,
 }
@@ -26,14 +25,12 @@ struct DenialState {
 
 #[derive(Clone, Copy, Debug)]
 struct LastDenial {
-    /// The permits refused.
     permits: u64,
     at_least: bool,
     /// The time at which the refused permits become available.
     free_at: Time,
     /// The denial may be used before this time.
     until: Time,
-    /// The rate in force when the denial was made.
     rate: Rate,
 }
 

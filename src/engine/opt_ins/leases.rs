@@ -49,7 +49,6 @@ struct State {
     last_take: Time,
     /// A take that leaves fewer permits than this requests another lease.
     low: u64,
-    /// Whether a call for the next lease must be made.
     is_call_wanted: bool,
     /// The number of reasons not to lease now, such as this client replacing the limiter or having closed.
     suspensions: u32,
@@ -63,12 +62,10 @@ struct State {
 
 pub(in crate::engine) struct Lease {
     pub(in crate::engine) entry: Arc<Entry>,
-    /// The unused permits.
     pub(in crate::engine) left: u64,
     pub(in crate::engine) end: Time,
 }
 
-/// A lease requested along with a call.
 #[derive(Debug)]
 pub(crate) struct LeaseRequest {
     pub(crate) permits: u64,
@@ -109,7 +106,6 @@ pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 }
 
 impl Leases {
-    /// Whether this limiter uses leases.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.terms.get().is_some()
@@ -152,7 +148,6 @@ impl Leases {
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    /// Whether a call must be made just for the next lease.
     pub(in crate::engine) fn is_call_wanted(&self) -> bool {
         self.is_on() && lock(&self.state).is_call_wanted
     }

@@ -21,7 +21,6 @@ pub(crate) mod usage;
 use denials::{Denials, fewest_refused};
 use leases::{Leases, take_lease_outcomes};
 
-/// The optional features that a limiter's user has chosen.
 #[derive(Default)]
 pub(crate) struct OptIns {
     pub(super) denials: OnceLock<Denials>,
@@ -40,7 +39,6 @@ impl OptIns {
         }
     }
 
-    /// The maximum number of requests in a queue.
     pub(super) fn max_waiters(&self) -> Option<u32> {
         self.max_waiters.get().copied()
     }
@@ -61,7 +59,6 @@ impl OptIns {
 }
 
 impl Engine {
-    /// The options in force.
     pub(crate) fn options(&self) -> LimiterOptions {
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;
         LimiterOptions {
@@ -99,7 +96,6 @@ impl Engine {
         self.other_classes().iter().try_for_each(|class| class.set_options(options))
     }
 
-    /// Whether any option is in force.
     pub(crate) fn has_options(&self) -> bool {
         self.options() != LimiterOptions::default()
     }

@@ -63,9 +63,7 @@ pub struct OutageReport {
 
 pub(super) struct Circuit {
     fault: Mutex<Option<Fault>>,
-    /// The time of the last answer to a call.
     last_answer: AtomicU64,
-    /// Notified when the circuit opens.
     pub(super) opened: Notify,
     /// Notified when a call has been answered or has failed.
     pub(super) settled: Notify,
@@ -108,7 +106,6 @@ impl Circuit {
         lock(&self.fault).as_ref().map(|fault| fault.cause.clone())
     }
 
-    /// The time of the next probe.
     pub(super) fn next_look(&self) -> Option<Time> {
         lock(&self.fault).as_ref().map(|fault| fault.due)
     }
@@ -225,7 +222,6 @@ impl CircuitState {
 }
 
 impl Fault {
-    /// Sets the time at which the next probe is due.
     fn schedule(&mut self, now: Time) -> Time {
         let longest = micros(LONGEST_PAUSE);
         let pause = micros(FIRST_PAUSE).saturating_mul(1 << self.failed_probes.min(8)).min(longest);
@@ -235,7 +231,6 @@ impl Fault {
 }
 
 impl Core {
-    /// Starts a prober whose first probe is due at `due`.
     pub(super) fn start_prober(self: &Arc<Self>, circuit: &Arc<Circuit>, due: Time) {
         // Weak: a client that nobody holds any more must not be kept alive just to probe its server.
         self.spawn(probe(Arc::downgrade(self), circuit.clone(), due));

@@ -21,16 +21,13 @@ use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
 use crate::wire::entry::EntryId;
 
-/// The stand-in for one limiter.
 #[derive(Default)]
 pub(super) struct Local {
-    /// The engine that decides, and its rate.
     decides: Option<(Arc<Engine>, Rate)>,
     /// A semaphore's stand-in of an earlier outage, of which some permits may still be held.
     kept: Option<Arc<Engine>>,
     /// The rate with which the next acquire creates the server's limiter if it does not exist.
     create: Option<Rate>,
-    /// The charges to be written.
     charges: Vec<Charge>,
     was_told_of_nothing: bool,
 }

@@ -41,7 +41,6 @@ use local::Local;
 /// can create limiters. With everything that belongs to them, they take less than 100 MB.
 pub(crate) const MOST_STAND_INS: usize = 10_000;
 
-/// Outage state shared by the limiters of one client.
 #[derive(Default)]
 pub(crate) struct Outages {
     /// The policy of limiters that have none of their own.
@@ -66,7 +65,6 @@ struct LocalStore {
     limiters: AtomicU64,
 }
 
-/// Outage state of one limiter.
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
@@ -150,7 +148,6 @@ impl Outages {
         lock(&self.stand_ins).remove(&outage.address());
     }
 
-    /// The limiters that have a stand-in.
     pub(in crate::engine) fn with_stand_in(&self) -> Vec<Arc<Engine>> {
         lock(&self.stand_ins).values().filter_map(Weak::upgrade).collect()
     }
@@ -330,17 +327,14 @@ impl Engine {
         circuit.is_open()
     }
 
-    /// Whether the server is known to be away.
     pub(super) fn is_away(&self) -> bool {
         self.has_policy() && self.circuit().is_open()
     }
 
-    /// The error that shows why the server is unavailable.
     pub(crate) fn outage_cause(&self) -> Option<Error> {
         self.circuit().cause()
     }
 
-    /// The time until the next probe, in ms.
     pub(crate) fn next_look_ms(&self) -> u64 {
         let now = self.core.now();
         let at = self.circuit().next_look();
