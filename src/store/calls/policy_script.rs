@@ -112,7 +112,8 @@ pub(super) fn script(kind: &Kind) -> &'static Script {
         Kind::Rgcra(_) => &RGCRA,
         Kind::Foreign(foreign) => match foreign.format {
             Format::RedisRateGcra => &REDIS_RATE_GCRA,
-            Format::Windows(..) | Format::Seconds | Format::OrgPathCounter => &COUNTER,
+            Format::WindowNumbers | Format::WindowWidths | Format::WindowStarts => &COUNTER,
+            Format::Seconds | Format::OrgPathCounter => &COUNTER,
             Format::OrgPathFunnel | Format::AllowList => &TOKENS,
             Format::Log => &LOG,
             Format::MixerFixed => &QUOTA_FIXED,
