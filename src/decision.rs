@@ -81,9 +81,9 @@ pub enum DecidedBy {
 /// Permits that were not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    wait: Wait,
+    pub(crate) wait: Wait,
     pub(crate) rate: Option<Rate>,
-    decided_by: DecidedBy,
+    pub(crate) decided_by: DecidedBy,
     pub(crate) refused_by: Option<Arc<str>>,
 }
 

@@ -108,8 +108,7 @@ impl SemaphoreOptions {
     /// With a keep-alive, unless it has one or its permits may stay out for ever.
     #[cfg(feature = "_web")]
     pub(crate) fn kept_alive(self) -> Self {
-        let default =
-            self.lease.map(|lease| lease.saturating_mul(2).max(Duration::from_secs(60)));
+        let default = self.lease.map(|lease| lease.saturating_mul(2).max(Duration::from_secs(60)));
         SemaphoreOptions { keep_alive: self.keep_alive.or(default), ..self }
     }
 
@@ -159,7 +158,8 @@ impl SemaphoreOptions {
         }
         // A holder in this process lives as long as the semaphore. What it holds keeps the semaphore alive by being
         // renewed.
-        let lease_ms = lease_ms.filter(|_| !(in_process && self.renews && self.keep_alive.is_none()));
+        let lease_ms =
+            lease_ms.filter(|_| !(in_process && self.renews && self.keep_alive.is_none()));
         Ok(Terms {
             kind,
             lease_ms,

@@ -47,7 +47,11 @@ struct Holding {
 enum Source {
     /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
-    Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
+    Lease {
+        engine: Arc<Engine>,
+        entry: Arc<Entry>,
+        left: u64,
+    },
 }
 
 impl Holding {

@@ -117,7 +117,8 @@ fn arguments_out_of_range_are_refused() {
 fn extreme_rates_and_warm_ups_stay_finite_or_saturate() {
     for rate in [f64::MIN_POSITIVE / 4.0, 1e-302, 1e-12, 1e12, f64::MAX] {
         for warm_up in [1, 1_000_000, i64::MAX / 1000] {
-            for mut state in [State::new(rate, None), State::new(rate, Some((warm_up as f64, 3.0)))] {
+            for mut state in [State::new(rate, None), State::new(rate, Some((warm_up as f64, 3.0)))]
+            {
                 for now in [0, 1, 1_000_000, i64::MAX] {
                     let start = state.try_reserve(now, u32::MAX, i64::MAX).unwrap().start;
                     assert!((now..=i64::MAX).contains(&start) && state.next >= start, "{state:?}");

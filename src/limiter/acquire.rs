@@ -207,10 +207,10 @@ impl RateLimiter {
 
     /// Asks the store: through the queue, or beside it for the permits of a key. `consults`: the limiter's policy may
     /// decide if the server is away.
-    pub(crate) fn decide(
-        &self,
+    pub(crate) fn decide<'a>(
+        &'a self,
         request: Request,
-        key: Option<&[u8]>,
+        key: Option<&'a [u8]>,
         consults: bool,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
         let (engine, permits) = (self.engine(), request.fewest());

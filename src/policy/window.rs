@@ -20,9 +20,14 @@ pub(crate) struct Window {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Grid {
     /// Windows of one width, one of which begins at `offset`.
-    Even { width: u64, offset: u64 },
+    Even {
+        width: u64,
+        offset: u64,
+    },
     /// Windows of one width, each of which begins with the first grant.
-    Anchored { width: u64 },
+    Anchored {
+        width: u64,
+    },
     Calendar(Calendar),
 }
 

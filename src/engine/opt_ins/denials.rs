@@ -215,10 +215,7 @@ mod tests {
             answer(&[(1, granted), (1, refused(long)), (2, granted), (2, refused(short))]),
             Some((2, short))
         );
-        assert_eq!(
-            answer(&[(2, refused(long)), (4, refused(short))]),
-            Some((1, short))
-        );
+        assert_eq!(answer(&[(2, refused(long)), (4, refused(short))]), Some((1, short)));
         assert_eq!(
             answer(&[(2, refused(long)), (1, Outcome::Waiting(long)), (3, refused(long))]),
             None
