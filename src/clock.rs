@@ -72,25 +72,13 @@ impl Clock {
         Clock(TimeSource::Runtime { epoch, origin: rt::now() })
     }
 
-    /// This runtime clock, moved ahead by `time`.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn ahead_by(&self, time: Duration) -> Self {
-        match self.0 {
-            TimeSource::Runtime { epoch, origin } => {
-                Clock(TimeSource::Runtime { epoch: epoch + time, origin })
-            }
-            _ => unreachable!("another clock cannot be moved"),
-        }
-    }
-
     /// For tests: a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the handle that
     /// sets it. Waits still take real time, unless the runtime's time is paused.
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
-        let now = Arc::new(AtomicI64::new(to_us(epoch_ms)));
+        let now = Arc::new(AtomicI64::new(epoch_ms.saturating_mul(1000)));
         (Clock(TimeSource::Manual(now.clone())), ManualClock(now))
     }
 
-    /// Whether the server's clock dates grants.
     pub(crate) fn is_servers(&self) -> bool {
         matches!(self.0, TimeSource::Server)
     }
@@ -102,18 +90,18 @@ impl Clock {
 
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
-        match &self.0 {
-            TimeSource::System => Reading::of(steady_time()),
-            TimeSource::Runtime { epoch, origin } => Reading::of(*epoch + (rt::now() - *origin)),
-            TimeSource::Server => Reading { now: Now::Server, into_ms: 0 },
-            TimeSource::Manual(now) => match now.load(Ordering::SeqCst) {
-                FOLLOW_SYSTEM => Clock::system().read(),
-                us => Reading {
-                    now: Now::At(us.div_euclid(1000)),
-                    into_ms: us.rem_euclid(1000) as u32,
-                },
-            },
-        }
+        let Some(us) = self.own_us() else { return Reading { now: Now::Server, into_ms: 0 } };
+        Reading { now: Now::At(us.div_euclid(1000)), into_ms: us.rem_euclid(1000) as u32 }
+    }
+
+    /// The time in microseconds; `None` for the server's clock.
+    fn own_us(&self) -> Option<i64> {
+        Some(match &self.0 {
+            TimeSource::System => steady_us(),
+            TimeSource::Runtime { epoch, origin } => to_micros(*epoch + (rt::now() - *origin)),
+            TimeSource::Server => return None,
+            TimeSource::Manual(now) => shown_us(now.load(Ordering::SeqCst)),
+        })
     }
 
     /// The time in microseconds that a test has set; `None` if the store's own clock is to be used.
@@ -124,28 +112,14 @@ impl Clock {
 
     /// The time in microseconds; for the server's clock, the time of this machine.
     pub(crate) fn local_us(&self) -> i64 {
-        match self.read() {
-            Reading { now: Now::At(ms), into_ms } => ms.saturating_mul(1000) + i64::from(into_ms),
-            Reading { now: Now::Server, .. } => Clock::system().local_us(),
-        }
+        self.own_us().unwrap_or_else(steady_us)
     }
 }
 
-/// The time shown by a clock.
 pub(crate) struct Reading {
     pub(crate) now: Now,
     /// The microseconds since the millisecond of `now` began; 0 if unknown.
     pub(crate) into_ms: u32,
-}
-
-impl Reading {
-    /// The reading for a time since 1970.
-    fn of(time: Duration) -> Self {
-        Reading {
-            now: Now::At(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
-            into_ms: time.subsec_micros() % 1000,
-        }
-    }
 }
 
 /// The value of a manual clock that follows the system's clock.
@@ -172,7 +146,7 @@ impl ManualClock {
     /// Waiting calls check again within a second of real time. To make them check at once, call
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters).
     pub fn set(&self, epoch_ms: i64) {
-        self.set_micros(to_us(epoch_ms));
+        self.set_micros(epoch_ms.saturating_mul(1000));
     }
 
     /// [`set`](Self::set), in microseconds since the Unix epoch.
@@ -182,7 +156,7 @@ impl ManualClock {
 
     /// Moves the time by `ms` milliseconds, back if negative.
     pub fn advance(&self, ms: i64) {
-        let moved = |now| Some(shown_us(now).saturating_add(to_us(ms)));
+        let moved = |now| Some(shown_us(now).saturating_add(ms.saturating_mul(1000)));
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
     }
 
@@ -199,11 +173,7 @@ impl ManualClock {
 
 /// The time of a manual clock with this value, in microseconds.
 fn shown_us(value: i64) -> i64 {
-    if value == FOLLOW_SYSTEM { to_micros(system_time()) } else { value }
-}
-
-fn to_us(ms: i64) -> i64 {
-    ms.saturating_mul(1000)
+    if value == FOLLOW_SYSTEM { steady_us() } else { value }
 }
 
 /// The date of an attempt.
@@ -220,22 +190,20 @@ fn system_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The system's time without its steps back, for as long as the process runs.
-fn steady_time() -> Duration {
+/// The system's time in microseconds, without its steps back, for as long as the process runs.
+fn steady_us() -> i64 {
     static CLOCK: SteadyClock = SteadyClock::new();
     static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
     let origin = *ORIGIN;
-    let date = CLOCK.date(|| (to_micros(system_time()), to_micros(origin.elapsed())));
-    Duration::from_micros(date.try_into().unwrap_or(0))
+    CLOCK.date(|| (to_micros(system_time()), to_micros(origin.elapsed()))).max(0)
 }
 
 fn to_micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The system's time in whole milliseconds.
 pub(crate) fn system_ms() -> i64 {
-    i64::try_from(system_time().as_millis()).unwrap_or(i64::MAX)
+    to_micros(system_time()) / 1000
 }
 
 #[cfg(test)]

@@ -81,26 +81,15 @@ pub enum DecidedBy {
 /// Permits that were not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    wait: Wait,
-    rate: Option<Rate>,
-    decided_by: DecidedBy,
-    refused_by: Option<Arc<str>>,
+    pub(crate) wait: Wait,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) decided_by: DecidedBy,
+    pub(crate) refused_by: Option<Arc<str>>,
 }
 
 impl Denial {
     pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
         Denial { wait, rate, decided_by, refused_by: None }
-    }
-
-    /// By this limiter of a group.
-    pub(crate) fn refused_by_limit(mut self, name: &Arc<str>) -> Self {
-        self.refused_by = Some(name.clone());
-        self
-    }
-
-    /// By a semaphore, which counts no permits over time.
-    pub(crate) fn without_rate(self) -> Self {
-        Denial { rate: None, ..self }
     }
 
     /// The time after which the same call can succeed if no other caller takes permits until then: in whole
@@ -156,7 +145,7 @@ impl fmt::Display for Denial {
 }
 
 /// An answer whose grant goes back if this is dropped: another limiter has refused the request, or its caller has
-/// gone.
+/// gone, perhaps while it waited for the grant's start.
 pub(crate) struct Unspent(Option<Result<Decision, Error>>);
 
 impl Unspent {
@@ -237,7 +226,7 @@ mod tests {
         let wait = Wait::of_ms(250, true);
         let denial = Denial::new(wait, None, DecidedBy::Queue);
         assert_eq!(denial.to_string(), "denied: retry after at least 250ms");
-        let denial = denial.refused_by_limit(&"api".into());
+        let denial = Denial { refused_by: Some("api".into()), ..denial };
         assert_eq!(denial.to_string(), "denied by \"api\": retry after at least 250ms");
     }
 }

@@ -309,7 +309,6 @@ impl Error {
         self
     }
 
-    /// Says that it is about a semaphore.
     pub(crate) fn of_semaphore(mut self) -> Self {
         self.inner().is_semaphore = true;
         self

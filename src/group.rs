@@ -120,7 +120,6 @@ pub struct LimitGroup {
     /// The group's own queue.
     limiter: RateLimiter,
     members: Arc<[RateLimiter]>,
-    /// The limiters are asked one after the other.
     in_turn: bool,
 }
 
@@ -304,11 +303,7 @@ impl LimitGroup {
 
     async fn decide(&self, costs: Costs, max_wait: MaxWait) -> Result<Decision, Error> {
         let costs = self.member_costs(&costs)?;
-        let mut observer = self.limiter.engine().observer.acquire(costs[0].into());
-        observer.is_queued();
-        let answer = self.take(costs, max_wait).await;
-        observer.ended(&answer);
-        answer
+        self.limiter.observed(costs[0].into(), self.take(costs, max_wait)).await
     }
 
     /// Takes from all limiters. While a limiter's own policy decides for it, because the server is away, and if
@@ -374,7 +369,7 @@ impl LimitGroup {
         }
         let request = self.limiter.request(costs[0].into(), max_wait);
         let request = Request { costs: Some(Arc::new(costs)), ..request };
-        let answer = self.limiter.decide(request, false);
+        let answer = self.limiter.decide(request, None, false);
         if !engine.has_policy() {
             return Some(answer.await);
         }
@@ -390,7 +385,7 @@ impl LimitGroup {
         order.sort_by_key(|at| &self.members[*at].engine().keys.hash);
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
-            match member.decide(member.request(cost.into(), MaxWait::None), true).await? {
+            match member.decide(member.request(cost.into(), MaxWait::None), None, true).await? {
                 granted @ Decision::Granted(_) => held[at] = Some(Unspent::new(Ok(granted))),
                 Decision::Denied(denial) => {
                     let engine = member.engine();
@@ -401,7 +396,8 @@ impl LimitGroup {
                     {
                         return Err(member.error(Operation::Acquire, cause));
                     }
-                    return Ok(Decision::Denied(denial.refused_by_limit(&engine.name)));
+                    let refused_by = Some(engine.name.clone());
+                    return Ok(Decision::Denied(Denial { refused_by, ..denial }));
                 }
             }
         }

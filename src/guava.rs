@@ -70,7 +70,7 @@ impl SmoothRateLimiter {
     /// (Guava allows an infinite one.)
     #[doc(alias = "SmoothBursty")]
     pub fn bursty(rate: f64) -> Result<Self, Error> {
-        Ok(SmoothRateLimiter::new(State::bursty(checked(Operation::BuildRate, rate)?)))
+        SmoothRateLimiter::new(rate, None)
     }
 
     /// Guava's `RateLimiter.create(rate, warmUp)`: `rate` permits a second. After idle time, and at first,
@@ -84,16 +84,16 @@ impl SmoothRateLimiter {
     /// once such a limiter has been idle.)
     #[doc(alias = "SmoothWarmingUp")]
     pub fn warming_up(rate: f64, warm_up: Duration) -> Result<Self, Error> {
-        let rate = checked(Operation::BuildRate, rate)?;
         if warm_up.as_micros() < 1 || warm_up.as_nanos() > i64::MAX as u128 {
             let detail = format!("a warm-up of {warm_up:?}: must be 1 µs to 2^63 − 1 ns");
             return Err(Error::invalid(Operation::BuildRate, detail));
         }
-        Ok(SmoothRateLimiter::new(State::warming_up(rate, micros(warm_up), COLD_FACTOR)))
+        SmoothRateLimiter::new(rate, Some((micros(warm_up) as f64, COLD_FACTOR)))
     }
 
-    fn new(state: State) -> Self {
-        SmoothRateLimiter { state: Mutex::new(state), created: rt::now() }
+    fn new(rate: f64, warm_up: Option<(f64, f64)>) -> Result<Self, Error> {
+        let state = State::new(checked(Operation::BuildRate, rate)?, warm_up);
+        Ok(SmoothRateLimiter { state: Mutex::new(state), created: rt::now() })
     }
 
     /// Waits for this many permits, for as long as it takes. Returns how long it had to wait, zero if not at

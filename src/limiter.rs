@@ -3,7 +3,6 @@
 mod acquire;
 mod keys;
 mod outage;
-mod pause;
 mod permits;
 mod policy;
 pub(crate) mod rates;
@@ -112,7 +111,6 @@ impl RateLimiter {
         self.deadline
     }
 
-    /// The limiters of the client that made this handle.
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
         &self.shared.limiters
     }

@@ -8,7 +8,6 @@ mod outage;
 
 pub use outage::{Fraction, OnOutage};
 
-/// The longest hold of a lease.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
 /// Decisions about a limiter that a client may make without asking the server; none by default.
@@ -55,7 +54,6 @@ pub(crate) enum ShareRule {
     Greedy,
 }
 
-/// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
     /// The most permits in a lease; `None`: as many as the client uses during the hold.
@@ -226,7 +224,6 @@ impl LimiterOptions {
     }
 }
 
-/// An error if there is a reason for one.
 fn refuse(is_wrong: bool, detail: &str) -> Result<(), String> {
     if is_wrong { Err(detail.to_owned()) } else { Ok(()) }
 }

@@ -41,19 +41,14 @@ const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 #[must_use = "options do nothing until a semaphore is made with them"]
 pub struct SemaphoreOptions {
     permits: Option<u64>,
-    lease: Lease,
+    /// `None`: without end.
+    lease: Option<Duration>,
+    renews: bool,
     keep_alive: Option<Duration>,
     limiter: LimiterOptions,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lease {
-    Renewed(Duration),
-    Fixed(Duration),
-    Endless,
-}
-
-const DEFAULT_LEASE: Lease = Lease::Renewed(Duration::from_secs(30));
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 impl Default for SemaphoreOptions {
     fn default() -> Self {
@@ -66,7 +61,8 @@ impl SemaphoreOptions {
     pub fn new() -> Self {
         SemaphoreOptions {
             permits: None,
-            lease: DEFAULT_LEASE,
+            lease: Some(DEFAULT_LEASE),
+            renews: true,
             keep_alive: None,
             limiter: LimiterOptions::new(),
         }
@@ -82,21 +78,21 @@ impl SemaphoreOptions {
     /// How long permits stay out if nobody renews them, for instance because their holder has died: 100 ms to ten
     /// years, in whole milliseconds. They are renewed at a third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Lease::Renewed(lease);
+        (self.lease, self.renews) = (Some(lease), true);
         self
     }
 
     /// A lease that is not renewed: a permit comes back at its end, even if it is still held. One millisecond to ten
     /// years, in whole milliseconds.
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.lease = Lease::Fixed(lease);
+        (self.lease, self.renews) = (Some(lease), false);
         self
     }
 
     /// Takes permits without a lease, as Redisson does by default: those of a holder that dies are lost until
     /// [`Semaphore::set_permits`] repairs the semaphore.
     pub fn without_lease(mut self) -> Self {
-        self.lease = Lease::Endless;
+        (self.lease, self.renews) = (None, false);
         self
     }
 
@@ -112,12 +108,7 @@ impl SemaphoreOptions {
     /// With a keep-alive, unless it has one or its permits may stay out for ever.
     #[cfg(feature = "_web")]
     pub(crate) fn kept_alive(self) -> Self {
-        let default = match self.lease {
-            Lease::Renewed(lease) | Lease::Fixed(lease) => {
-                Some(lease.saturating_mul(2).max(Duration::from_secs(60)))
-            }
-            Lease::Endless => None,
-        };
+        let default = self.lease.map(|lease| lease.saturating_mul(2).max(Duration::from_secs(60)));
         SemaphoreOptions { keep_alive: self.keep_alive.or(default), ..self }
     }
 
@@ -148,19 +139,14 @@ impl SemaphoreOptions {
             return Err(format!("a semaphore of {permits} permits: must have 1 to 2^31-1"));
         }
         let is_plain = kind == SemaphoreKind::Plain;
-        let (lease, renews) = match self.lease {
-            Lease::Renewed(lease) => (Some(lease), true),
-            Lease::Fixed(lease) => (Some(lease), false),
-            Lease::Endless => (None, false),
-        };
-        if is_plain && self.lease != DEFAULT_LEASE {
+        if is_plain && (self.lease, self.renews) != (Some(DEFAULT_LEASE), true) {
             return Err(
                 "a lease of a plain semaphore: its permits have none, see Client::concurrency"
                     .to_owned(),
             );
         }
-        let lease = lease.filter(|_| !is_plain);
-        let shortest = if renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };
+        let lease = self.lease.filter(|_| !is_plain);
+        let shortest = if self.renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };
         let lease_ms = lease.map(|lease| whole_ms(lease, shortest)).transpose()?;
         if let Some(keep_alive) = self.keep_alive
             && !lease.is_some_and(|lease| keep_alive >= lease && is_whole_ms(keep_alive))
@@ -172,11 +158,12 @@ impl SemaphoreOptions {
         }
         // A holder in this process lives as long as the semaphore. What it holds keeps the semaphore alive by being
         // renewed.
-        let lease_ms = lease_ms.filter(|_| !(in_process && renews && self.keep_alive.is_none()));
+        let lease_ms =
+            lease_ms.filter(|_| !(in_process && self.renews && self.keep_alive.is_none()));
         Ok(Terms {
             kind,
             lease_ms,
-            renews: lease_ms.is_some() && renews,
+            renews: lease_ms.is_some() && self.renews,
             keep_alive_ms: self
                 .keep_alive
                 .map(|time| time.as_millis().min(MAX_EXACT.into()) as u64),
@@ -342,13 +329,7 @@ impl Semaphore {
     /// the next lease ends, if it is not renewed, and is a second if none is known to end; permits that are given back
     /// may be had at any time.
     ///
-    /// # Errors
-    ///
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`acquire`](Self::acquire).
+    /// Errors and cancel safety are those of [`acquire`](Self::acquire).
     pub async fn try_acquire(
         &self,
         permits: u64,
@@ -360,13 +341,7 @@ impl Semaphore {
 
     /// Takes `permits` if they are free now, and no request of this runtime waits before it.
     ///
-    /// # Errors
-    ///
-    /// See [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`acquire`](Self::acquire).
+    /// Errors and cancel safety are those of [`acquire`](Self::acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Result<Permit, Denial>, Error> {
         self.decide(permits, MaxWait::None).await
     }
@@ -381,13 +356,11 @@ impl Semaphore {
         permits: u64,
         max_wait: MaxWait,
     ) -> Result<Result<Permit, Denial>, Error> {
-        let mut observer = self.limiter.engine().observer.acquire(permits);
-        observer.is_queued();
-        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), true).await;
-        observer.ended(&answer);
-        match answer {
+        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), None, true);
+        match self.limiter.observed(permits, answer).await {
             Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),
-            Ok(Decision::Denied(denial)) => Ok(Err(denial.without_rate())),
+            // It counts no permits over time.
+            Ok(Decision::Denied(denial)) => Ok(Err(Denial { rate: None, ..denial })),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {
                     let word = if requested == 1 { "permit" } else { "permits" };

@@ -366,7 +366,6 @@ fn no_call_is_missing() {
             &[
                 "limiter/acquire.rs",
                 "limiter/keys.rs",
-                "limiter/pause.rs",
                 "limiter/permits.rs",
                 "limiter/policy.rs",
                 "limiter/rates.rs",

@@ -1,4 +1,4 @@
--- The interval bucket: a portion of permits at the end of each period. Twin: src/policy/interval.rs.
+-- The interval bucket: a portion of permits at the end of each period. Twin: src/policy/bucket.rs.
 --
 -- State: x counts the permits ever taken, from the time of the first use on; y permits are left; z is the time of the
 -- last portion.

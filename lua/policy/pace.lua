@@ -1,4 +1,4 @@
--- Times that permits follow each other by: r permits every q microseconds. Twin: src/policy/pace.rs.
+-- Times that permits follow each other by: r permits every q microseconds. Twin: src/policy/bucket.rs.
 --
 -- A time is t + f / r with 0 <= f < r, so that nothing is rounded. No product reaches 2^53.
 local r, q = 1, 1

@@ -1,4 +1,4 @@
--- Reads the configuration of Redisson's RGcra, which are the parameters of a bucket. Twin: src/policy/rgcra.rs.
+-- Reads the configuration of Redisson's RGcra, which are the parameters of a bucket. Twin: src/policy/bucket.rs.
 --
 -- KEYS   2 its hash
 local config = call('HMGET', KEYS[2], 'maxBurst', 'rate', 'period')

@@ -1,5 +1,5 @@
 -- The rolling window: permits are counted in buckets, each of which leaves when its youngest permit is as old as
--- the window. Twin: src/policy/rolling.rs.
+-- the window. Twin: src/policy/window.rs.
 --
 -- State: x is the number of the newest bucket since 1970; y is the sum of all counts. The tail has those of the earlier
 -- buckets, newest first, in 4 bytes each.

@@ -1,4 +1,4 @@
--- The sliding counter: the window before counts by the part of it that still overlaps. Twin: src/policy/sliding.rs.
+-- The sliding counter: the window before counts by the part of it that still overlaps. Twin: src/policy/window.rs.
 --
 -- State: x is the start of the current window; y permits were used in the one before, z in this one. Parts of a
 -- window are counted in ticks, so that limit times ticks stays below 2^52.

@@ -62,7 +62,6 @@ impl fmt::Display for ClockSkew {
     }
 }
 
-/// The function to call when clocks differ, and the threshold.
 #[derive(Clone)]
 pub(crate) struct SkewWarning {
     pub(crate) threshold: Duration,

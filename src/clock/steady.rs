@@ -22,7 +22,6 @@ const NOISE: i64 = 1_000;
 /// How often both clocks are read to confirm a step.
 const LOOKS: usize = 5;
 
-/// The observed state of the system's clock.
 pub(super) struct SteadyClock(Mutex<Observed>);
 
 /// Times are in microseconds.

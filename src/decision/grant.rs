@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::answer::{Decided, Granted};
-use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
 use crate::engine::semaphore::Hold;
 use crate::error::{Error, Execution, Operation};
@@ -29,7 +28,6 @@ pub struct Grant {
     deadline: Duration,
 }
 
-/// The permits of each limiter of a grant.
 #[derive(Clone)]
 enum Holdings {
     One(Holding),
@@ -37,7 +35,6 @@ enum Holdings {
     Group(Arc<Engine>, Box<[Holding]>),
 }
 
-/// The permits that a grant holds of one limiter.
 #[derive(Clone)]
 struct Holding {
     source: Source,
@@ -46,13 +43,15 @@ struct Holding {
     is_settled: bool,
 }
 
-/// The source of permits.
 #[derive(Clone)]
 enum Source {
     /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
-    /// The entry of a lease.
-    Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
+    Lease {
+        engine: Arc<Engine>,
+        entry: Arc<Entry>,
+        left: u64,
+    },
 }
 
 impl Holding {
@@ -93,32 +92,36 @@ impl Source {
         }
     }
 
+    fn entry(&self) -> &Arc<Entry> {
+        match self {
+            Source::Call(decided) => &decided.entry,
+            Source::Lease { entry, .. } => entry,
+        }
+    }
+
+    /// Puts permits of a lease back into it; false if it is no lease, or no longer in use.
+    fn put_back(&self, permits: u64) -> bool {
+        matches!(self, Source::Lease { engine, entry, .. } if engine.leases().put_back(entry, permits))
+    }
+
     /// Gives permits back; returns how many came back.
     async fn refund(self, permits: u64, deadline: Duration) -> Result<u64, Error> {
-        match self {
-            Source::Call(decided) => decided.engine.refund(&decided.entry, permits, deadline).await,
-            Source::Lease { engine, entry, .. } => {
-                engine.leases().refund(&engine, &entry, permits, deadline).await
-            }
+        match self.put_back(permits) {
+            true => Ok(permits),
+            false => self.engine().refund(self.entry(), permits, deadline).await,
         }
     }
 
     /// Gives back what was not used of the permits held, or charges what they lack.
     async fn settle(self, held: u64, actual: u64, deadline: Duration) -> Result<(), Error> {
-        let (engine, entry) = match &self {
-            Source::Call(decided) => (&decided.engine, &decided.entry),
-            Source::Lease { engine, entry, .. } => {
-                if actual < held && engine.leases().put_back(entry, held - actual) {
-                    return Ok(());
-                }
-                (engine, entry)
-            }
-        };
+        let (engine, entry) = (self.engine(), self.entry());
+        let unused = held.saturating_sub(actual);
+        if entry.is_uncounted() || actual == held || unused > 0 && self.put_back(unused) {
+            return Ok(());
+        }
         match actual.checked_sub(held) {
-            _ if entry.is_uncounted() => Ok(()),
-            Some(0) => Ok(()),
             Some(missing) => engine.charge(missing, deadline).await,
-            None => engine.give_back_within(entry, held - actual, deadline).await,
+            None => engine.give_back_within(entry, unused, deadline).await,
         }
     }
 }
@@ -165,12 +168,12 @@ impl Grant {
     #[inline]
     pub(crate) fn leased(
         engine: Arc<Engine>,
-        taken: Taken,
+        entry: Arc<Entry>,
+        left: u64,
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let source = Source::Lease { engine, entry: taken.entry, left: taken.left };
-        Grant::of(source, permits, deadline)
+        Grant::of(Source::Lease { engine, entry, left }, permits, deadline)
     }
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
@@ -369,20 +372,15 @@ impl Grant {
         let names = self.holdings().iter().map(|holding| &*holding.source.engine().name);
         let actual = actual.into().each(names, 0).map_err(invalid)?;
         let deadline = self.deadline;
-        let answers = self.change(|at, holding| {
+        let changes = self.change(|at, holding| {
             let (held, actual) = (holding.held, actual[at].into());
             let settle = holding.source.clone().settle(held, actual, deadline);
             let is_settled = std::mem::replace(&mut holding.is_settled, true);
             (!is_settled).then_some((held.saturating_sub(actual), settle))
         });
-        let mut failed = None;
-        for Changed { at, is_undone, answer } in answers.await {
-            if is_undone {
-                self.holdings_mut()[at].is_settled = false;
-            }
-            // The error of a call that was certainly not executed is reported rather than one whose outcome is unknown:
-            // its limiter can be settled again.
-            failed = answer.err().filter(|_| is_undone || failed.is_none()).or(failed);
+        let Changes { undone, failed, .. } = changes.await;
+        for at in undone {
+            self.holdings_mut()[at].is_settled = false;
         }
         failed.map_or(Ok(()), |failure| Err(self.failed(Operation::Settle, failure)))
     }
@@ -405,29 +403,18 @@ impl Grant {
     /// Gives back these permits of each limiter; returns how many came back to each of them at least.
     async fn refund_each(&mut self, permits: impl Fn(&Holding) -> u64) -> Result<u64, Error> {
         let deadline = self.deadline;
-        let answers = self.change(|_, holding| {
+        let changes = self.change(|_, holding| {
             let permits = permits(holding);
             let refund = holding.source.clone().refund(permits, deadline);
             (permits > 0).then_some((permits, refund))
         });
-        let (mut credited, mut failed, mut are_undone) = (None, None, true);
-        for Changed { is_undone, answer, .. } in answers.await {
-            are_undone &= is_undone;
-            match answer {
-                Ok(permits) => credited = Some(credited.map_or(permits, |all| permits.min(all))),
-                Err(failure) if is_undone || failed.is_none() => failed = Some(failure),
-                Err(_) => {}
-            }
-        }
-        match failed {
-            None => Ok(credited.unwrap_or(0)),
-            Some(failure) if are_undone => Err(self.failed(Operation::Refund, failure)),
+        let Changes { answers, failed, all_undone, .. } = changes.await;
+        let Some(mut failure) = failed else { return Ok(answers.into_iter().min().unwrap_or(0)) };
+        if !all_undone {
             // Tried again, the same refund would take twice from those whose permits came back.
-            Some(failure) => {
-                let failure = failure.with_execution(Execution::Unknown);
-                Err(self.failed(Operation::Refund, failure))
-            }
+            failure = failure.with_execution(Execution::Unknown);
         }
+        Err(self.failed(Operation::Refund, failure))
     }
 
     /// Makes calls for the limiters at the same time, after which the grant holds as many permits fewer of each as
@@ -435,25 +422,33 @@ impl Grant {
     async fn change<T, F: Future<Output = Result<T, Error>>>(
         &mut self,
         call: impl Fn(usize, &mut Holding) -> Option<(u64, F)>,
-    ) -> Vec<Changed<T>> {
+    ) -> Changes<T> {
         let holdings = self.holdings_mut();
         let calls = holdings.iter_mut().enumerate().filter_map(|(at, holding)| {
             let (back, answer) = call(at, holding)?;
             holding.held -= back;
             Some(answer.map(move |answer| (at, back, answer)))
         });
-        let answers = join_all(calls).await.into_iter();
-        let changed = answers.map(|(at, back, answer)| {
+        let (mut answers, mut undone, mut failed) = (Vec::new(), Vec::new(), None);
+        let ended = join_all(calls).await;
+        let count = ended.len();
+        for (at, back, answer) in ended {
             let holding = &mut holdings[at];
-            let executed = answer.as_ref().err().map(Error::execution);
-            let is_undone = executed.is_some_and(|it| it != Execution::Unknown);
-            if is_undone {
-                holding.held += back;
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    let is_undone = error.execution() != Execution::Unknown;
+                    if is_undone {
+                        holding.held += back;
+                        undone.push(at);
+                    }
+                    if is_undone || failed.is_none() {
+                        failed = Some(error.in_limiter(&holding.source.engine().name));
+                    }
+                }
             }
-            let name = &holding.source.engine().name;
-            Changed { at, is_undone, answer: answer.map_err(|error| error.in_limiter(name)) }
-        });
-        changed.collect()
+        }
+        Changes { all_undone: undone.len() == count, answers, undone, failed }
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.
@@ -525,13 +520,15 @@ impl Grant {
     }
 }
 
-/// The outcome of a call for one limiter of a grant.
-struct Changed<T> {
-    /// The limiter's place.
-    at: usize,
-    /// It was certainly not executed.
-    is_undone: bool,
-    answer: Result<T, Error>,
+/// The outcome of a grant's calls for its limiters.
+struct Changes<T> {
+    answers: Vec<T>,
+    /// The places of the limiters whose call was certainly not executed, and whether those are all.
+    undone: Vec<usize>,
+    all_undone: bool,
+    /// The error of a call that was certainly not executed rather than of one whose outcome is unknown: the former can be
+    /// made again.
+    failed: Option<Error>,
 }
 
 impl fmt::Debug for Grant {

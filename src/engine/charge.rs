@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::time::Instant;
 
+use super::policy::like_a_logs;
 use super::refund::BACKGROUND_DEADLINE;
 use super::retry::within;
 use super::{Engine, instant_after};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Operation};
-use crate::store::{ChargeCall, ServerTimeCall};
+use crate::rate::MAX_EXACT;
+use crate::store::{ChargeCall, ChargeReply, LaneCall, RequestGroup, ServerTimeCall};
 use crate::wire::entry::EntryId;
 
 impl Engine {
@@ -23,39 +26,51 @@ impl Engine {
     ) -> Result<(), Error> {
         let runtime = self.core.runtime()?;
         let engine = self.clone();
-        let written = async move {
-            match engine.rules.policy() {
-                Some(policy) => {
-                    engine.charge_policy(policy, engine.new_id(), permits).await.map(drop)
-                }
-                None => engine.write_excess(permits).await,
-            }
-        };
-        let written = written.boxed().shared();
+        let written = async move { engine.write_excess(permits).await }.boxed().shared();
         runtime.spawn_counted(&self.core, written.clone().map(drop));
         self.core.in_runtime(within(instant_after(deadline), written)).await
     }
 
-    /// Writes the entry. The id and the date stay the same in all attempts, so that the entry counts once.
     async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {
         let (id, deadline) = (self.new_id(), instant_after(BACKGROUND_DEADLINE));
         let date = match self.core.clock.read().now {
             Now::At(now) => now,
+            Now::Server if self.rules.policy().is_some() => 0,
             Now::Server => {
                 let time = |_| ServerTimeCall;
                 self.call_until(Operation::Settle, deadline, false, time).await?.0 / 1000
             }
         };
-        let call = |_| self.entry_call(id, date, permits);
-        match self.call_until(Operation::Settle, deadline, false, call).await {
+        match self.write_entry(id, date, permits, deadline, false).await {
             // Nothing is owed to a limiter that was deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(()),
             answer => answer.map(drop),
         }
     }
 
-    /// One attempt to write an entry of this date.
-    pub(super) fn entry_call(&self, id: EntryId, date: i64, permits: u64) -> ChargeCall {
-        ChargeCall { now: self.core.clock.read().now, id, date, permits, seen: self.seen() }
+    /// Writes an entry. The id and the date stay the same in all attempts, so that the entry counts once. A policy has
+    /// neither entries nor debts: it takes as many of the permits as there are, under the same id once.
+    pub(super) async fn write_entry(
+        self: &Arc<Self>,
+        id: EntryId,
+        date: i64,
+        permits: u64,
+        deadline: Instant,
+        fails_fast: bool,
+    ) -> Result<ChargeReply, Error> {
+        const OPERATION: Operation = Operation::Settle;
+        let Some(policy) = self.rules.policy() else {
+            let now = || self.core.clock.read().now;
+            let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
+            return Ok(self.call_until(OPERATION, deadline, fails_fast, call).await?.0);
+        };
+        let group = match policy.rules.is_queue() {
+            true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
+            false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
+        };
+        let (number, rate) = (LaneCall::only(id), policy.rate());
+        let call = |lane| self.policy_call(policy, lane, vec![group]);
+        let charged = self.attempt_numbered(OPERATION, deadline, fails_fast, number, call).await?;
+        Ok(ChargeReply { counts: true, left: like_a_logs(charged, rate).left, rate })
     }
 }

@@ -24,7 +24,6 @@ use crate::store::{
     RequestGroup, decided,
 };
 
-/// One limiter of a group.
 pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
     /// The rate to create the limiter with if it does not exist.
@@ -32,7 +31,6 @@ pub(crate) struct GroupMember {
 }
 
 impl Engine {
-    /// The engine of a group.
     pub(crate) fn of_group(members: Vec<GroupMember>, core: Arc<Core>) -> Arc<Engine> {
         let names: Vec<&str> = members.iter().map(|member| &*member.engine.name).collect();
         let keys = members[0].engine.keys.clone();
@@ -52,7 +50,6 @@ impl Engine {
         members.max().unwrap_or_else(|| known.audit_limit(date, random))
     }
 
-    /// Whether it is a group of limiters with policies.
     pub(crate) fn has_policies(&self) -> bool {
         self.members.first().is_some_and(|member| member.engine.rules.policy().is_some())
     }

@@ -101,7 +101,7 @@ impl LaneState {
     pub(super) fn next_number(&mut self, engine: &Engine) -> Option<LaneCall> {
         let is_numbered =
             engine.rules.policy().is_some() || engine.has_policies() || engine.is_plain_semaphore();
-        is_numbered.then(|| self.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin())
+        is_numbered.then(|| self.calls.get_or_insert_with(Calls::new).begin())
     }
 
     /// The error for a request that finds the queue full; `None` if it may join.

@@ -61,12 +61,13 @@ async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
     let mut kept = 0;
     for _ in 0..times {
         kept += match engine.leases().take(&engine, permits) {
-            Some(taken) => {
+            Some((entry, _)) => {
                 rt::yield_now().await;
                 let back = match habit {
-                    Habit::GivesBack(_) => {
-                        engine.leases().refund(&engine, &taken.entry, permits, SECOND).await
-                    }
+                    Habit::GivesBack(_) => match engine.leases().put_back(&entry, permits) {
+                        true => Ok(permits),
+                        false => engine.refund(&entry, permits, SECOND).await,
+                    },
                     _ => Ok(0),
                 };
                 permits - back.unwrap()

@@ -15,18 +15,15 @@ use super::driver::start_or_wake;
 use super::flight::Flight;
 use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
-use super::{Core, Engine, instant_after};
+use super::{Engine, instant_after};
 use crate::error::{Error, Operation};
-use crate::policy::{Mark, Policy};
+use crate::policy::Policy;
 use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::{self, lock};
 use crate::store::{
-    AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
-    StoreCall,
+    AcquireReply, LaneCall, PolicyCall, PolicyReply, Reply, RequestGroup, StoreCall,
 };
-use crate::wire::entry::EntryId;
 
-/// The policy that a limiter follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Followed {
     pub(crate) rules: Policy,
@@ -60,8 +57,11 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(core: &Core) -> Self {
-        Calls { lane: core.new_lane_name(), last: 0, abandoned: None, has_given_back: true }
+    /// Of a new lane, with a name that no other has, in whatever client: `lua/foreign/log.lua` reads its beginning as a
+    /// number.
+    pub(super) fn new() -> Self {
+        let lane = format!("{:016x}", rt::random()).into();
+        Calls { lane, last: 0, abandoned: None, has_given_back: true }
     }
 
     pub(super) fn begin(&mut self) -> LaneCall {
@@ -96,15 +96,7 @@ impl Calls {
     }
 }
 
-impl Core {
-    /// A name that no other lane has, in whatever client. `lua/foreign/log.lua` reads its beginning as a number.
-    fn new_lane_name(&self) -> Arc<str> {
-        format!("{:016x}", rt::random()).into()
-    }
-}
-
 impl Flight {
-    /// Makes one attempt at a call of a limiter with a policy.
     pub(super) fn attempt_policy(
         &self,
         policy: &Followed,
@@ -133,7 +125,6 @@ impl Flight {
         Some(LaneCall { max_age_us, ..self.number.clone()? })
     }
 
-    /// The call was answered.
     pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
         if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
             let is_kept = grants || self.call.groups.is_empty();
@@ -232,45 +223,6 @@ impl Engine {
         self.rules.policy().is_some_and(|policy| policy.rules.is_queue())
     }
 
-    /// Gives permits of a call back. Each refund has a number of its own, and is attempted under it until it is
-    /// answered. Returns how many permits came back.
-    pub(super) async fn refund_marked(
-        self: &Arc<Self>,
-        policy: &Followed,
-        mark: Mark,
-        permits: u64,
-        deadline: Instant,
-        fails_fast: bool,
-    ) -> Result<u64, Error> {
-        let call = |lane| PolicyRefundCall {
-            policy: policy.rules.clone(),
-            is_stored: policy.is_stored,
-            at: self.core.clock.told_us(),
-            lane,
-            mark,
-            permits,
-        };
-        self.call_numbered(Operation::Refund, deadline, fails_fast, call).await
-    }
-
-    /// Takes permits that have been used already: as many as there are, because a policy has no debts. Under the same
-    /// id it does so once. Returns how many are left.
-    pub(super) async fn charge_policy(
-        self: &Arc<Self>,
-        policy: &Followed,
-        id: EntryId,
-        permits: u64,
-    ) -> Result<i64, Error> {
-        let group = match policy.rules.is_queue() {
-            true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
-            false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
-        };
-        let call = |lane| self.policy_call(policy, lane, vec![group]);
-        let (deadline, number) = (instant_after(BACKGROUND_DEADLINE), LaneCall::only(id));
-        let charged = self.attempt_numbered(Operation::Settle, deadline, false, number, call);
-        Ok(like_a_logs(charged.await?, policy.rate()).left)
-    }
-
     /// Makes a call without requests, which gives back what its lane has abandoned.
     async fn give_back_abandoned(self: &Arc<Self>, number: LaneCall) -> Result<(), Error> {
         let deadline = instant_after(BACKGROUND_DEADLINE);
@@ -297,7 +249,7 @@ impl Engine {
     ) -> Result<C::Reply, Error> {
         let lane = self.lane()?;
         let idle = lock(&lane.refunds).pop();
-        let mut calls = idle.unwrap_or_else(|| Calls::new(&self.core));
+        let mut calls = idle.unwrap_or_else(Calls::new);
         let answer =
             self.attempt_numbered(operation, deadline, fails_fast, calls.begin(), call).await;
         if answer.is_ok() {

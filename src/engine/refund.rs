@@ -17,7 +17,7 @@ use super::{Engine, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::policy::Mark;
 use crate::rt::{Mutex, RuntimeId, lock};
-use crate::store::RefundCall;
+use crate::store::{PolicyRefundCall, RefundCall};
 use crate::wire::entry::{EntryId, ID_LEN};
 
 /// The deadline of a refund or a charge that nobody waits for.
@@ -55,7 +55,6 @@ impl Entry {
     }
 }
 
-/// The refunds of one entry.
 #[derive(Debug, Default)]
 struct RefundState {
     /// The permits given back by calls that were executed, or may have been.
@@ -69,7 +68,6 @@ struct RefundState {
     by_runtime: HashMap<RuntimeId, RuntimeRefunds>,
 }
 
-/// The refunds of one entry in one runtime.
 #[derive(Debug, Default)]
 struct RuntimeRefunds {
     /// The call that the next refund joins; it has not been sent yet.
@@ -226,7 +224,15 @@ impl Engine {
                 return Ok(0);
             }
             let _may_come_back = self.permits_may_come_back();
-            let answer = self.refund_marked(policy, mark, requested, deadline, fails_fast).await;
+            let call = |lane| PolicyRefundCall {
+                policy: policy.rules.clone(),
+                is_stored: policy.is_stored,
+                at: self.core.clock.told_us(),
+                lane,
+                mark,
+                permits: requested,
+            };
+            let answer = self.call_numbered(Operation::Refund, deadline, fails_fast, call).await;
             if answer.as_ref().is_err_and(|error| error.execution() != Execution::Unknown) {
                 lock(&entry.refunds).returned -= requested;
             }
@@ -313,7 +319,6 @@ impl Engine {
     }
 }
 
-/// See [`Engine::permits_may_come_back`].
 pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
 
 impl PermitsMayComeBack<'_> {

@@ -4,7 +4,13 @@
 /// The state of a limiter. The names are Guava's, without their units.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    kind: Kind,
+    /// The microseconds in which it warms up, and how many times as long a permit takes when it is cold; `None` if it is
+    /// bursty.
+    warm_up: Option<(f64, f64)>,
+    /// If it warms up: stored permits below it are given out at the rate, those above it more slowly.
+    pub(super) threshold: f64,
+    /// Microseconds by which each stored permit above the threshold is slower than the one below it.
+    pub(super) slope: f64,
     /// Permits that were not used in time.
     pub(super) stored: f64,
     /// The most that can be stored.
@@ -17,19 +23,6 @@ pub(super) struct State {
     changes: u64,
 }
 
-#[derive(Clone, Debug)]
-enum Kind {
-    Bursty,
-    WarmingUp {
-        warm_up: f64,
-        cold_factor: f64,
-        /// Stored permits below it are given out at the rate, those above it more slowly.
-        threshold: f64,
-        /// Microseconds by which each stored permit above the threshold is slower than the one below it.
-        slope: f64,
-    },
-}
-
 /// The time of one request, and what is needed to take it back.
 #[derive(Clone, Debug)]
 pub(super) struct Reservation {
@@ -39,17 +32,10 @@ pub(super) struct Reservation {
 }
 
 impl State {
-    pub(super) fn bursty(rate: f64) -> Self {
-        State::new(rate, Kind::Bursty)
-    }
-
-    pub(super) fn warming_up(rate: f64, warm_up_us: i64, cold_factor: f64) -> Self {
-        let warm_up = warm_up_us as f64;
-        State::new(rate, Kind::WarmingUp { warm_up, cold_factor, threshold: 0.0, slope: 0.0 })
-    }
-
-    fn new(rate: f64, kind: Kind) -> Self {
-        let mut state = State { kind, stored: 0.0, max: 0.0, interval: 0.0, next: 0, changes: 0 };
+    pub(super) fn new(rate: f64, warm_up: Option<(f64, f64)>) -> Self {
+        let [threshold, slope, stored, max, interval] = [0.0; 5];
+        let mut state =
+            State { warm_up, threshold, slope, stored, max, interval, next: 0, changes: 0 };
         state.set_rate(0, rate);
         state
     }
@@ -64,19 +50,16 @@ impl State {
         self.interval = 1e6 / rate;
         let old_max = self.max;
         let (at_first, at_infinity);
-        match &mut self.kind {
-            Kind::Bursty => {
-                // Guava keeps a second's worth.
-                self.max = rate;
-                (at_first, at_infinity) = (0.0, self.max);
-            }
-            Kind::WarmingUp { warm_up, cold_factor, threshold, slope } => {
-                let cold = self.interval * *cold_factor;
-                *threshold = 0.5 * *warm_up / self.interval;
-                self.max = *threshold + 2.0 * *warm_up / (self.interval + cold);
-                *slope = (cold - self.interval) / (self.max - *threshold);
-                (at_first, at_infinity) = (self.max, 0.0);
-            }
+        if let Some((warm_up, cold_factor)) = self.warm_up {
+            let cold = self.interval * cold_factor;
+            self.threshold = 0.5 * warm_up / self.interval;
+            self.max = self.threshold + 2.0 * warm_up / (self.interval + cold);
+            self.slope = (cold - self.interval) / (self.max - self.threshold);
+            (at_first, at_infinity) = (self.max, 0.0);
+        } else {
+            // Guava keeps a second's worth.
+            self.max = rate;
+            (at_first, at_infinity) = (0.0, self.max);
         }
         self.stored = match old_max {
             0.0 => at_first,
@@ -122,10 +105,7 @@ impl State {
     /// Stores the permits of the time in which nobody asked.
     fn resync(&mut self, now: i64) {
         if now > self.next {
-            let per_permit = match self.kind {
-                Kind::Bursty => self.interval,
-                Kind::WarmingUp { warm_up, .. } => warm_up / self.max,
-            };
+            let per_permit = self.warm_up.map_or(self.interval, |(warm_up, _)| warm_up / self.max);
             let idle = (now - self.next) as f64;
             self.stored = java_min(self.max, self.stored + idle / per_permit);
             self.next = now;
@@ -135,24 +115,18 @@ impl State {
     /// Microseconds that so many stored permits take: nothing if bursty; if warming up, the integral of a line
     /// that is level up to the threshold and climbs from there on.
     fn cost_of_stored(&self, mut permits: f64) -> i64 {
-        let Kind::WarmingUp { threshold, slope, .. } = self.kind else { return 0 };
-        let above = self.stored - threshold;
+        if self.warm_up.is_none() {
+            return 0;
+        }
+        let above = self.stored - self.threshold;
         let mut cost: i64 = 0;
         if above > 0.0 {
             let taken = java_min(above, permits);
-            let per_permit = |above: f64| self.interval + above * slope;
+            let per_permit = |above: f64| self.interval + above * self.slope;
             cost = (taken * (per_permit(above) + per_permit(above - taken)) / 2.0) as i64;
             permits -= taken;
         }
         cost.saturating_add((self.interval * permits) as i64)
-    }
-
-    #[cfg(all(test, not(shuttle)))]
-    pub(super) fn threshold_and_slope(&self) -> Option<(f64, f64)> {
-        match self.kind {
-            Kind::Bursty => None,
-            Kind::WarmingUp { threshold, slope, .. } => Some((threshold, slope)),
-        }
     }
 }
 

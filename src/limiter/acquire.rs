@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::Either;
 
 use super::RateLimiter;
-use crate::decision::{DecidedBy, Decision, Denial, Grant};
+use crate::decision::{DecidedBy, Decision, Denial, Grant, Unspent};
 use crate::engine::answer::{Answer, Verdict};
 use crate::engine::micros;
 use crate::engine::outage::Outage;
@@ -76,11 +76,7 @@ impl RateLimiter {
             return Err(self.invalid(Operation::Acquire, detail));
         }
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
-        let mut observer = self.engine().observer.acquire(permits);
-        observer.is_queued();
-        let answer = self.decide(request, true).await;
-        observer.ended(&answer);
-        answer
+        self.observed(permits, self.decide(request, None, true)).await
     }
 
     /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
@@ -124,12 +120,8 @@ impl RateLimiter {
             let detail = "a key that is not text: Mixer's deduplication ids are UTF-8".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
-        let mut observer = self.engine().observer.acquire(permits);
-        observer.is_queued();
-        let answer =
-            self.decide_once(key.as_ref(), self.request(permits, MaxWait::None), true).await;
-        observer.ended(&answer);
-        answer
+        let request = self.request(permits, MaxWait::None);
+        self.observed(permits, self.decide(request, Some(key.as_ref()), true)).await
     }
 
     /// Takes `permits`, waiting for them for as long as it takes: it is never denied. Redisson's `acquire(permits)`.
@@ -146,7 +138,10 @@ impl RateLimiter {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
             if self.engine().answers_locally() {
-                self.pay_budget().await;
+                // Before the answer: a grant could be lost if the future were dropped while other tasks run.
+                if is_budget_due() {
+                    tokio::task::consume_budget().await;
+                }
                 if let Some(decision) = self.answer_locally(permits, longest == 0) {
                     observer.decided(&decision);
                     return Ok(decision);
@@ -157,7 +152,7 @@ impl RateLimiter {
                 Time::MAX => MaxWait::Unbounded,
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
-            let answer = self.decide(self.request(permits, max_wait), true).await;
+            let answer = self.decide(self.request(permits, max_wait), None, true).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -165,6 +160,19 @@ impl RateLimiter {
                 return answer;
             }
         }
+    }
+
+    /// Tells observers of an acquire that always goes to the queue.
+    pub(crate) async fn observed(
+        &self,
+        permits: u64,
+        answer: impl Future<Output = Result<Decision, Error>>,
+    ) -> Result<Decision, Error> {
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = answer.await;
+        observer.ended(&answer);
+        answer
     }
 
     /// How long a request with this timeout, made now, may wait.
@@ -177,20 +185,11 @@ impl RateLimiter {
         }
     }
 
-    /// Spends some of the task's budget, because this call may be answered locally. It does so before the
-    /// answer: a grant could be lost if the future were dropped while other tasks run.
-    #[inline]
-    async fn pay_budget(&self) {
-        if is_budget_due() {
-            tokio::task::consume_budget().await;
-        }
-    }
-
     /// The answer without a call, if there is one.
     fn answer_locally(&self, permits: u64, is_now: bool) -> Option<Decision> {
         let engine = self.engine();
-        if let Some(taken) = engine.leases().take(engine, permits) {
-            let grant = Grant::leased(engine.clone(), taken, permits, self.deadline);
+        if let Some((entry, left)) = engine.leases().take(engine, permits) {
+            let grant = Grant::leased(engine.clone(), entry, left, permits, self.deadline);
             return Some(Decision::Granted(grant));
         }
         let (wait, rate) = is_now.then(|| engine.remembered_denial(permits))??;
@@ -206,63 +205,58 @@ impl RateLimiter {
         Some(answer)
     }
 
-    /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(crate) fn decide(
-        &self,
+    /// Asks the store: through the queue, or beside it for the permits of a key. `consults`: the limiter's policy may
+    /// decide if the server is away.
+    pub(crate) fn decide<'a>(
+        &'a self,
         request: Request,
+        key: Option<&'a [u8]>,
         consults: bool,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
         let (engine, permits) = (self.engine(), request.fewest());
         // Few calls need what is boxed here, and it would make the future of every call larger.
-        Either::Left(match self.checked(&request) {
-            Err(error) => ready(Err(error)).boxed(),
-            Ok(_) if consults && engine.is_queue() => self.decide_and_start(request).boxed(),
-            Ok(Some((outage, policy))) if consults => {
-                self.decide_with_policy(request, None, outage, policy)
+        Either::Left(match (self.checked(&request), key) {
+            (Err(error), _) => ready(Err(error)).boxed(),
+            (Ok(_), None) if consults && engine.is_queue() => {
+                self.decide_and_start(request).boxed()
             }
-            Ok(_) if engine.leases().is_on() => {
-                async move { self.decision(self.ask_beside_leases(request).await, permits) }.boxed()
+            (Ok(Some((outage, policy))), _) if consults => {
+                self.decide_with_policy(request, key, outage, policy)
             }
-            Ok(_) => {
+            (Ok(_), Some(key)) => {
+                let answer = engine.acquire_once(key, request);
+                answer.map(move |answer| self.decision(answer, permits)).boxed()
+            }
+            (Ok(_), None) if engine.leases().is_on() => {
+                let answer = self.ask_beside_leases(request);
+                answer.map(move |answer| self.decision(answer, permits)).boxed()
+            }
+            (Ok(_), None) => {
                 let answer = engine.acquire(request);
                 return Either::Right(answer.map(move |answer| self.decision(answer, permits)));
             }
         })
     }
 
-    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped
-    /// meanwhile, it gives the start back.
+    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start.
     async fn decide_and_start(&self, request: Request) -> Result<Decision, Error> {
         let waits_for_start = !matches!(request.max_wait, MaxWait::Delay(_));
         let decision = match self.checked(&request)? {
             Some((outage, policy)) => {
                 self.decide_with_policy(request, None, outage, policy).await?
             }
-            None => self.decide(request, false).await?,
+            None => self.decide(request, None, false).await?,
         };
-        let Decision::Granted(grant) = decision else { return Ok(decision) };
-        if let Some(start) = grant.starts_here_at()
-            && waits_for_start
-        {
-            let not_started = NotStarted(Some(grant));
+        let start = match &decision {
+            Decision::Granted(grant) if waits_for_start => grant.starts_here_at(),
+            _ => None,
+        };
+        // Dropped meanwhile, the start is given back.
+        let unspent = Unspent::new(Ok(decision));
+        if let Some(start) = start {
             self.engine().core.sleep_until(start).await;
-            return Ok(Decision::Granted(not_started.into_grant()));
         }
-        Ok(Decision::Granted(grant))
-    }
-
-    /// Asks the store for the permits of a key.
-    pub(super) async fn decide_once(
-        &self,
-        key: &[u8],
-        request: Request,
-        consults: bool,
-    ) -> Result<Decision, Error> {
-        if let Some((outage, policy)) = self.checked(&request)?.filter(|_| consults) {
-            return self.decide_with_policy(request, Some(key), outage, policy).await;
-        }
-        let permits = request.permits;
-        self.decision(self.engine().acquire_once(key, request).await, permits)
+        unspent.into_inner()
     }
 
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.
@@ -326,13 +320,12 @@ impl RateLimiter {
             Ok(Answer::Granted(granted)) => {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
-            Ok(Answer::Denied { wait, by: None, decided }) => {
-                Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Store)))
-            }
-            Ok(Answer::Denied { wait, by: Some(by), decided }) => {
-                let member = &decided.members[usize::from(by)];
-                let denial = Denial::new(wait, Some(member.rate), DecidedBy::Store);
-                Ok(Decision::Denied(denial.refused_by_limit(&member.engine.name)))
+            Ok(Answer::Denied { wait, by, decided }) => {
+                let member = by.map(|by| &decided.members[usize::from(by)]);
+                let rate = member.map_or(decided.rate, |member| member.rate);
+                let refused_by = member.map(|member| member.engine.name.clone());
+                let denial = Denial::new(wait, Some(rate), DecidedBy::Store);
+                Ok(Decision::Denied(Denial { refused_by, ..denial }))
             }
             Ok(Answer::Refused(wait)) => {
                 let rate = self.engine().rate();
@@ -352,23 +345,6 @@ impl RateLimiter {
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
         let error = self.engine().exceeds(permits, rate, Execution::NotExecuted);
         self.error(Operation::Acquire, error)
-    }
-}
-
-/// A grant whose start has not come: dropped, it is given back.
-struct NotStarted(Option<Grant>);
-
-impl NotStarted {
-    fn into_grant(mut self) -> Grant {
-        self.0.take().unwrap_or_else(|| unreachable!("only this takes it, and consumes it"))
-    }
-}
-
-impl Drop for NotStarted {
-    fn drop(&mut self) {
-        if let Some(grant) = self.0.take() {
-            grant.refund_in_background();
-        }
     }
 }
 

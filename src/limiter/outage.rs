@@ -8,7 +8,7 @@ use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::answer::Answer;
 use crate::engine::closed;
-use crate::engine::outage::{Outage, OutageReport, StandIn};
+use crate::engine::outage::{Outage, OutageReport};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Request};
@@ -36,7 +36,6 @@ impl RateLimiter {
     }
 }
 
-/// A request to a limiter that has a policy for outages.
 struct OutageAcquire<'a> {
     limiter: &'a RateLimiter,
     request: Request,
@@ -82,12 +81,7 @@ impl OutageAcquire<'_> {
             Ok(false) => return None,
             Err(late) => return Some(Err(self.error(late))),
         }
-        let answer = async {
-            match self.key {
-                Some(key) => self.limiter.decide_once(key, self.request.clone(), false).await,
-                None => self.limiter.decide(self.request.clone(), false).await,
-            }
-        };
+        let answer = self.limiter.decide(self.request.clone(), self.key, false);
         let answer = engine.unless_away(answer).await?;
         if let Err(full) = &answer
             && matches!(full.kind(), ErrorKind::QueueFull { .. })
@@ -104,7 +98,7 @@ impl OutageAcquire<'_> {
     async fn answer(&self, error: Error) -> Option<Result<Decision, Error>> {
         let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
         let rate = engine.rate().or(self.limiter.carried_rate());
-        let decider = match self.policy {
+        let stand_in = match self.policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
                 let permits = self.request.permits;
@@ -112,7 +106,7 @@ impl OutageAcquire<'_> {
                 let grant = Grant::unlimited(engine, rate, permits, deadline);
                 return Some(Ok(Decision::Granted(grant)));
             }
-            OnOutage::Deny => StandIn::Denies,
+            OnOutage::Deny => None,
             OnOutage::Local(fraction) => match rate {
                 None => return Some(Err(error)),
                 Some(rate) => {
@@ -120,10 +114,8 @@ impl OutageAcquire<'_> {
                 }
             },
         };
-        let (stand_in, own_rate) = match decider {
-            StandIn::Closed => return None,
-            StandIn::Denies => return Some(self.deny(rate, error)),
-            StandIn::Limiter(stand_in, rate) => (stand_in, rate),
+        let Some((stand_in, own_rate)) = stand_in else {
+            return (!engine.is_closed()).then(|| self.deny(rate, error));
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..self.request.clone() };

@@ -46,13 +46,10 @@ impl RateLimiter {
             let detail = "try_reserve of a limiter that is no queue: must have the policy `queue`";
             return Err(self.invalid(Operation::Acquire, detail.to_owned()));
         };
-        let mut observer = self.engine().observer.acquire(permits);
-        observer.is_queued();
         // Rounded up: the policy's own delay ends within this millisecond.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-        let answer = self.decide(self.request(permits, MaxWait::Delay(delay_ms)), true).await;
-        observer.ended(&answer);
-        answer
+        let request = self.request(permits, MaxWait::Delay(delay_ms));
+        self.observed(permits, self.decide(request, None, true)).await
     }
 
     /// Stores the parameters of this limiter's policy, and says what becomes of what was used under the earlier
@@ -93,39 +90,35 @@ impl RateLimiter {
         keep_alive: Option<Duration>,
     ) -> Result<(), Error> {
         const OPERATION: Operation = Operation::SetPolicy;
-        let (asked, own) = (policy.word(), self.engine().rules.policy());
-        match own.map(|own| own.rules.word()) {
-            Some(_) if policy.is_foreign() => {
-                let detail = "the parameters of a limit that other services enforce: must be where its format has them";
-                return Err(self.invalid(OPERATION, detail.to_owned()));
+        let (asked, own) = (policy.word(), self.engine().rules.policy().map(|own| &own.rules));
+        let keep_alive_ms = keep_alive.map_or(0, |time| time.as_millis().min(LONGEST_MS) as u64);
+        let refused = match (own, keep_alive) {
+            (Some(_), _) if policy.is_foreign() => {
+                "the parameters of a limit that other services enforce: must be where its format has them".to_owned()
             }
-            Some(_) if own.is_some_and(|own| own.rules.is_rgcra() != policy.is_rgcra()) => {
-                let detail =
-                    "one of two buckets with the configuration of Redisson's RGcra: must be both";
-                return Err(self.invalid(OPERATION, detail.to_owned()));
+            (Some(own), _) if own.is_rgcra() != policy.is_rgcra() => {
+                "one of two buckets with the configuration of Redisson's RGcra: must be both"
+                    .to_owned()
             }
-            Some(_) if policy.is_rgcra() && (rule != ChangeRule::Reset || keep_alive.is_some()) => {
-                let time = keep_alive.map(|time| format!(" and a keep-alive of {time:?}"));
-                let detail = format!(
+            (Some(_), time) if policy.is_rgcra() && (rule != ChangeRule::Reset || time.is_some()) => {
+                let time = time.map(|time| format!(" and a keep-alive of {time:?}"));
+                format!(
                     "the configuration of Redisson's RGcra with `ChangeRule::{rule:?}`{}: must be `ChangeRule::Reset`, \
                      as there, without a keep-alive",
                     time.unwrap_or_default()
-                );
-                return Err(self.invalid(OPERATION, detail));
+                )
             }
-            Some(word) if word == asked => {}
-            word => {
-                let has = word.map_or("none".to_owned(), |word| format!("`{word}`"));
-                let detail = format!(
-                    "a policy `{asked}` for a limiter that has {has}: must be the same kind"
-                );
-                return Err(self.invalid(OPERATION, detail));
+            (Some(own), Some(time)) if own.word() == asked && keep_alive_ms < SHORTEST_MS => {
+                format!("a keep-alive of {time:?}: must be at least a minute")
             }
-        }
-        let keep_alive_ms = keep_alive.map_or(0, |time| time.as_millis().min(LONGEST_MS) as u64);
-        if let Some(time) = keep_alive.filter(|_| keep_alive_ms < SHORTEST_MS) {
-            let detail = format!("a keep-alive of {time:?}: must be at least a minute");
-            return Err(self.invalid(OPERATION, detail));
+            (Some(own), _) if own.word() == asked => String::new(),
+            _ => {
+                let has = own.map_or("none".to_owned(), |own| format!("`{}`", own.word()));
+                format!("a policy `{asked}` for a limiter that has {has}: must be the same kind")
+            }
+        };
+        if !refused.is_empty() {
+            return Err(self.invalid(OPERATION, refused));
         }
         let at = self.engine().core.clock.told_us();
         // Leases end before the call is sent, and none begins while it is under way. It may be carried out even if

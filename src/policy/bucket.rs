@@ -1,15 +1,20 @@
-//! The bucket: token bucket, GCRA and leaky meter.
+//! Buckets: the one that gains evenly, with its parameters in the form of Redisson's `RGcra` too, and the interval bucket.
 //!
-//! The twin of `lua/policy/bucket.lua`.
+//! The twin of `pace.lua`, `bucket.lua`, `rgcra.lua` and `interval.lua` in `lua/policy`.
 
-use super::frame::{Mark, Rules, State};
-use super::pace::{Pace, Time, ceil};
+use super::frame::{Mark, Rules, State, is_permits};
 use super::packed::{PERMITS, WIDE};
+use crate::error::Error;
+use crate::store::memory::keyspace::Fields;
+use crate::store::refusal;
 
-/// What a bucket that starts with too few permits is kept for beyond the time that it takes to fill, in
-/// microseconds.
-pub(super) const KEPT_US: i64 = 60_000_000;
+/// How long a full bucket that starts with fewer permits than it holds is kept: it would be emptied by expiring.
+fn kept_longer(initial: u64, capacity: u64, fills_in_us: u64) -> i64 {
+    if initial < capacity { fills_in_us as i64 + 60_000_000 } else { 0 }
+}
 
+/// The token bucket, GCRA or leaky meter.
+///
 /// State: `x` counts the permits ever taken, from the microsecond of the first use on, so that a mark of a state that
 /// has expired is older than every later one; the bucket is full again at the time (`y`, `z`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,15 +99,238 @@ impl Rules for Bucket {
     }
 
     fn ends(&self, state: &State) -> i64 {
-        let kept = match self.initial < self.capacity {
-            true => self.filled(0).0 + KEPT_US,
-            false => 0,
-        };
-        state.y as i64 + 1 + kept
+        state.y as i64 + 1 + kept_longer(self.initial, self.capacity, self.window())
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
         let used = state.clamped(old.used(state, now), self.capacity, scaled);
         set_full(state, self.pace.plus((now, 0), used as i64));
     }
+}
+
+/// A hundred years in microseconds: a bucket that takes longer to fill is refused.
+pub(super) const CENTURY: u128 = 3_155_760_000_000_000;
+
+/// `permits` every `every` microseconds, as a fraction in its lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pace {
+    pub(crate) permits: u64,
+    pub(crate) every: u64,
+}
+
+/// A time in microseconds, and a fraction of one: below the pace's permits, in parts of them.
+pub(crate) type Time = (i64, u64);
+
+impl Pace {
+    pub(crate) fn new(permits: u64, every: u64) -> Self {
+        let (mut a, mut b) = (permits, every);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        Pace { permits: permits / a, every: every / a }
+    }
+
+    /// Whether numbers stay exact on a server, and a century is not passed, with up to `most` permits.
+    pub(crate) fn allows(self, most: u64) -> bool {
+        let (permits, every) = (u128::from(self.permits), u128::from(self.every));
+        let most = u128::from(most);
+        permits > 0
+            && every > 0
+            && (most + 1) * permits < 1 << 53
+            && most * every / permits < CENTURY
+    }
+
+    /// The most permits, up to 2^32-1, that it [allows](Self::allows).
+    pub(crate) fn most(self) -> u64 {
+        let (mut allowed, mut refused) = (1, u64::from(u32::MAX) + 1);
+        while refused - allowed > 1 {
+            let middle = allowed.midpoint(refused);
+            if self.allows(middle) { allowed = middle } else { refused = middle }
+        }
+        allowed
+    }
+
+    /// The time `count` permits later; earlier if negative.
+    pub(crate) fn plus(self, (t, f): Time, count: i64) -> Time {
+        let permits = i128::from(self.permits);
+        let parts = i128::from(f) + i128::from(self.every) * i128::from(count);
+        (t + parts.div_euclid(permits) as i64, parts.rem_euclid(permits) as u64)
+    }
+
+    /// How many permits the time between two times is worth, rounded up.
+    pub(crate) fn worth(self, from: Time, to: Time) -> u64 {
+        let whole = i128::from(to.0 - from.0) * i128::from(self.permits);
+        let parts = whole + i128::from(to.1) - i128::from(from.1);
+        parts.max(0).unsigned_abs().div_ceil(self.every.into()) as u64
+    }
+}
+
+/// The first whole microsecond that is not before this time.
+pub(crate) fn ceil((t, f): Time) -> i64 {
+    t + i64::from(f > 0)
+}
+
+/// The interval bucket: a portion of permits at the end of each period.
+///
+/// State: `x` counts the permits ever taken, as in the bucket; `y` permits are left; the last portion came at `z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Interval {
+    pub(crate) capacity: u64,
+    pub(crate) refill: u64,
+    pub(crate) period: u64,
+    pub(crate) initial: u64,
+    /// A time at which a portion comes, below the period; `None`: the first use begins the first period.
+    pub(crate) aligned: Option<u64>,
+}
+
+impl Interval {
+    /// The time in which so many permits come.
+    pub(crate) fn gained(&self, permits: u64) -> i64 {
+        (permits.div_ceil(self.refill) * self.period) as i64
+    }
+
+    /// The time of the last portion by now, if there were always portions.
+    fn latest(&self, now: i64) -> i64 {
+        self.aligned.map_or(now, |aligned| {
+            (now - (now - aligned as i64).rem_euclid(self.period as i64)).max(0)
+        })
+    }
+}
+
+impl Rules for Interval {
+    fn limit(&self) -> u64 {
+        self.capacity
+    }
+
+    fn window(&self) -> u64 {
+        self.gained(self.capacity) as u64
+    }
+
+    fn has_excess(&self) -> bool {
+        true
+    }
+
+    fn roll(&self, state: Option<State>, now: i64) -> State {
+        let latest = self.latest(now) as u64;
+        let new = || State { x: now, y: self.initial, z: latest, ..State::default() };
+        let mut state = state.unwrap_or_else(new);
+        let portions = (now - state.z as i64).div_euclid(self.period as i64);
+        if portions >= 1 {
+            let count = self.capacity.div_ceil(self.refill).min(portions as u64);
+            let left = (state.y + count * self.refill).min(self.capacity);
+            state.y = left.max(state.y);
+            state.z += portions as u64 * self.period;
+        } else if portions < -1 {
+            // The clock went back.
+            state.z = latest;
+        }
+        if state.y >= self.capacity {
+            state.excess = 0;
+        }
+        state
+    }
+
+    fn available(&self, state: &State, _: i64) -> u64 {
+        state.y.min(self.capacity)
+    }
+
+    fn take(&self, state: &mut State, _: i64, permits: u64) {
+        state.y -= permits;
+        state.x += permits as i64;
+    }
+
+    fn wait(&self, state: &State, now: i64, permits: u64) -> i64 {
+        state.z as i64 + self.gained(permits.saturating_sub(state.y)) - now
+    }
+
+    fn give(&self, state: &mut State, _: i64, (mark, _): Mark, permits: u64) -> u64 {
+        let Ok(others) = u64::try_from(state.x - mark) else { return 0 };
+        let most = self.capacity.saturating_sub(others);
+        let left = (state.y + permits).min(most).max(state.y);
+        let credit = left - state.y;
+        state.y = left;
+        credit
+    }
+
+    fn ends(&self, state: &State) -> i64 {
+        let full = state.z as i64 + self.gained(self.capacity.saturating_sub(state.y));
+        full + kept_longer(self.initial, self.capacity, self.window())
+    }
+
+    fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
+        let used = state.clamped(old.used(state, now), self.capacity, scaled);
+        state.y = self.capacity - used;
+        let periods = (now - state.z as i64).max(0) as u64 / self.period;
+        state.z = match self.aligned {
+            Some(_) => self.latest(now) as u64,
+            None => state.z + periods * self.period,
+        };
+    }
+}
+
+/// A bucket with the parameters that Redisson's `RGcra` has, in a hash of their own, or is to have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rgcra {
+    pub(crate) bucket: Bucket,
+    /// By the names of [`FIELDS`].
+    pub(crate) config: [String; 3],
+}
+
+const FIELDS: [&str; 3] = ["maxBurst", "rate", "period"];
+
+impl Rgcra {
+    /// With a period in seconds, as decimal text.
+    pub(crate) fn new(config: [String; 3]) -> Result<Self, Error> {
+        for (place, text) in config.iter().enumerate() {
+            let is_exact = |number: &f64| *number < (1_u64 << 53) as f64;
+            let number = text.parse().ok().filter(is_exact);
+            let is_valid = match place {
+                0 => whole(text).is_some(),
+                1 => whole(text).is_some_and(|rate| rate > 0),
+                _ => is_decimal(text) && number.is_some_and(|period| period > 0.0),
+            };
+            if !is_valid {
+                return Err(refusal::unreadable_state(FIELDS[place], Some(text)));
+            }
+        }
+        let [burst, rate, period] =
+            config.each_ref().map(|text| text.parse::<f64>().unwrap_or_default());
+        // As its command has it: the time between two permits in whole microseconds.
+        let every = (period * 1_000_000.0 / rate + 0.5).floor().max(1.0);
+        let (capacity, every) = (burst as u64 + 1, every as u64);
+        let pace = Pace { permits: 1, every };
+        match is_permits(capacity) && pace.allows(capacity) {
+            true => Ok(Rgcra { bucket: Bucket { capacity, pace, initial: capacity }, config }),
+            false => {
+                let text = format!("b1:{capacity},1,{every},{capacity}");
+                Err(refusal::unreadable_state("c", Some(&text)))
+            }
+        }
+    }
+
+    pub(crate) fn read(fields: Option<&Fields>) -> Result<Self, Error> {
+        let texts = FIELDS.map(|name| fields.and_then(|fields| fields.get(name)).cloned());
+        match texts {
+            [Some(burst), Some(rate), Some(period)] => Rgcra::new([burst, rate, period]),
+            _ => Err(refusal::no_parameters()),
+        }
+    }
+
+    pub(crate) fn write(&self, fields: &mut Fields) {
+        for (name, text) in FIELDS.iter().zip(&self.config) {
+            fields.insert((*name).into(), text.clone());
+        }
+    }
+}
+
+fn is_decimal(text: &str) -> bool {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !whole.is_empty() && is_digits(whole) && is_digits(part)
+}
+
+/// The integer of 0..=2^53-1 that this text represents.
+fn whole(text: &str) -> Option<u64> {
+    let is_number = (1..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|number| is_number && *number < 1 << 53)
 }

@@ -8,8 +8,6 @@ use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-use super::window::Grid;
-
 /// The windows of [`Policy::calendar_window`](crate::Policy::calendar_window).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
@@ -37,6 +35,15 @@ pub enum Weekday {
     Saturday,
     Sunday,
 }
+
+/// The units, with the letter that the parameters have, and the days and months of a window.
+const UNITS: [(CalendarUnit, &str, i64, i64); 5] = [
+    (CalendarUnit::Day, "D", 1, 0),
+    (CalendarUnit::Week, "W", 7, 0),
+    (CalendarUnit::Month, "M", 0, 1),
+    (CalendarUnit::Quarter, "Q", 0, 3),
+    (CalendarUnit::Year, "Y", 0, 12),
+];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
@@ -67,19 +74,13 @@ impl Calendar {
     /// The first instant of the date so many units later: not always midnight, which some dates lack and others have
     /// twice.
     fn start(&self, first: Date, units: i64) -> Result<i64, jiff::Error> {
-        let units = match self.unit {
-            CalendarUnit::Day => Span::new().days(units),
-            CalendarUnit::Week => Span::new().weeks(units),
-            CalendarUnit::Month => Span::new().months(units),
-            CalendarUnit::Quarter => Span::new().months(3 * units),
-            CalendarUnit::Year => Span::new().years(units),
-        };
-        let date = first.checked_add(units)?;
+        let (_, _, days, months) = UNITS[self.unit as usize];
+        let date = first.checked_add(Span::new().days(days * units).months(months * units))?;
         Ok(date.to_zoned_datetime(self.zone.clone())?.timestamp().as_microsecond())
     }
 
     /// The bounds of the window that contains this time.
-    fn window(&self, now: i64) -> (i64, i64) {
+    pub(super) fn window(&self, now: i64) -> (i64, i64) {
         let bounds = self.bounds(now);
         let pairs = bounds.windows(2).map(|pair| (pair[0], pair[1]));
         let (first, last) = ((bounds[0], bounds[1]), (bounds[2], bounds[3]));
@@ -89,58 +90,34 @@ impl Calendar {
 
     /// The first date of the unit with this date.
     fn first_date(&self, day: Date) -> Date {
-        match self.unit {
-            CalendarUnit::Day => day,
-            CalendarUnit::Week => {
+        match UNITS[self.unit as usize] {
+            (.., days, 0) => {
                 let into_week = day.weekday().to_monday_one_offset() - self.first_weekday as i8;
-                day.saturating_sub(Span::new().days(into_week.rem_euclid(7)))
+                day.saturating_sub(Span::new().days(i64::from(into_week).rem_euclid(days)))
             }
-            CalendarUnit::Month => day.first_of_month(),
-            CalendarUnit::Quarter => date(day.year(), (day.month() - 1) / 3 * 3 + 1, 1),
-            CalendarUnit::Year => day.first_of_year(),
+            (.., months) => {
+                date(day.year(), (day.month() - 1) / months as i8 * months as i8 + 1, 1)
+            }
         }
     }
-}
 
-impl Calendar {
     /// Unit and zone, as the parameters have them.
     pub(super) fn text(&self) -> String {
-        let unit = match self.unit {
-            CalendarUnit::Day => "D".to_owned(),
-            CalendarUnit::Week => format!("W{}", self.first_weekday),
-            CalendarUnit::Month => "M".to_owned(),
-            CalendarUnit::Quarter => "Q".to_owned(),
-            CalendarUnit::Year => "Y".to_owned(),
-        };
-        format!("{unit},{}", self.zone.iana_name().unwrap_or("UTC"))
+        let (unit, letter, ..) = UNITS[self.unit as usize];
+        let weekday = Some(self.first_weekday).filter(|_| unit == CalendarUnit::Week);
+        let weekday = weekday.map_or(String::new(), |day| day.to_string());
+        format!("{letter}{weekday},{}", self.zone.iana_name().unwrap_or("UTC"))
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (unit, zone) = text.split_once(',')?;
-        let mut first_weekday = 1;
-        let unit = match unit {
-            "D" => CalendarUnit::Day,
-            "M" => CalendarUnit::Month,
-            "Q" => CalendarUnit::Quarter,
-            "Y" => CalendarUnit::Year,
-            week => {
-                let day = week.strip_prefix('W')?.parse().ok();
-                first_weekday = day.filter(|day| (1..=7).contains(day))?;
-                CalendarUnit::Week
-            }
+        let (letter, weekday) = unit.split_at_checked(1)?;
+        let (unit, ..) = *UNITS.iter().find(|(_, it, ..)| *it == letter)?;
+        let first_weekday = match unit {
+            CalendarUnit::Week => weekday.parse().ok().filter(|day| (1..=7).contains(day))?,
+            _ => weekday.is_empty().then_some(1)?,
         };
         Some(Calendar { unit, first_weekday, zone: zone_named(zone).ok()?, around: None })
-    }
-}
-
-impl Grid for Calendar {
-    fn end(&self, now: i64) -> i64 {
-        self.window(now).1
-    }
-
-    fn width(&self, now: i64) -> i64 {
-        let (from, to) = self.window(now);
-        to - from
     }
 }
 

@@ -4,9 +4,9 @@
 //! The twin of `lua/policy/decide.lua`.
 
 use super::frame::{EXACT_WAITS, Limiter};
+use super::{Kind, Policy};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
-/// A limiter's part in the decision.
 #[derive(Clone, Default)]
 pub(crate) struct Share {
     pub(crate) granted: u64,
@@ -37,7 +37,7 @@ pub(crate) fn decide(
                 let free = if is_replay { rest.unwrap_or(u64::MAX) } else { limiter.available() };
                 let fit = free / cost(at);
                 // Each grant of a queue delays the next one.
-                if limiter.rules().as_queue().is_some() && !is_replay { fit.min(1) } else { fit }
+                if limiter.policy.is_queue() && !is_replay { fit.min(1) } else { fit }
             });
             let fit = fits.fold(if waits { 0 } else { count }, u64::min);
             if fit == 0 {
@@ -70,7 +70,7 @@ pub(crate) fn decide(
                 exact += u32::from(waits);
                 for (at, (limiter, share)) in limiters.iter().zip(&mut shares).enumerate() {
                     let own = limiter.wait(share.queued + cost(at));
-                    let is_queue = limiter.rules().as_queue().is_some();
+                    let is_queue = limiter.policy.is_queue();
                     wait.at_least |= own.at_least || is_queue && share.queued > 0;
                     share.is_short |= cost(at) > limiter.available();
                     if own.us > wait.us {
@@ -99,11 +99,9 @@ pub(crate) fn decide_alone(
     limiter: &mut Limiter,
     groups: &[RequestGroup],
 ) -> (Vec<OutcomeGroup>, Share) {
-    if let Some(queue) = limiter.rules().as_queue() {
-        let (replay, mut outcomes) = (limiter.replay.as_ref(), Vec::new());
-        let mut state = limiter.state.clone();
-        let granted = queue.decide(&mut state, limiter.now, groups, replay, &mut outcomes);
-        limiter.state = state;
+    if let Limiter { policy: Policy(Kind::Queue(queue)), state, now, replay, .. } = limiter {
+        let mut outcomes = Vec::new();
+        let granted = queue.decide(state, *now, groups, replay.as_ref(), &mut outcomes);
         return (outcomes, Share { granted, ..Share::default() });
     }
     let (outcomes, shares) = decide(std::slice::from_mut(limiter), &[groups]);

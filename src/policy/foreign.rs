@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::Pace;
+use super::bucket::Pace;
 use super::packed::{self, WIDE, packed};
 use super::{Kind, Policy, invalid, pace, permits, span};
 use crate::clock::system_ms;
@@ -23,16 +23,18 @@ pub(crate) struct Foreign {
     pub(crate) window_us: u64,
     /// A time in the window whose key a call names, in microseconds; `None`: the call's, or this machine's.
     around: Option<i64>,
-    /// Mixer's deduplication id.
     pub(crate) dedup: Option<Arc<str>>,
 }
 
-/// The formats, by their scripts and keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     RedisRateGcra,
-    /// A key for each window.
-    Windows(Naming),
+    /// redis_rate's `AllowN`: a key for each window, with its number.
+    WindowNumbers,
+    /// Its `AllowRate`: a key with the width in nanoseconds, and the number.
+    WindowWidths,
+    /// Envoy: a key with the start of the window in seconds.
+    WindowStarts,
     Seconds,
     OrgPathCounter,
     OrgPathFunnel,
@@ -40,17 +42,6 @@ pub(crate) enum Format {
     Log,
     MixerFixed,
     MixerRolling,
-}
-
-/// The end of the key of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Naming {
-    /// redis_rate's `AllowN`: the number of the window.
-    Number,
-    /// redis_rate's `AllowRate`: the width in nanoseconds, and the number.
-    WidthAndNumber,
-    /// Envoy: the start of the window in seconds.
-    Start,
 }
 
 /// # Limits that other services enforce
@@ -87,7 +78,7 @@ impl Policy {
     ///
     /// Fails outside of [these limits](Policy#limits); a period must be at least a second.
     pub fn redis_rate_fixed(limit: u64, period: Duration) -> Result<Policy, Error> {
-        windows(Naming::Number, limit, Duration::from_secs(period.as_secs()))
+        windows(Format::WindowNumbers, limit, Duration::from_secs(period.as_secs()))
     }
 
     /// redis_rate up to 7 (Go), `AllowRate`: `rate` permits a second, of which whole ones count; below 1, one
@@ -104,7 +95,7 @@ impl Policy {
         };
         match limit <= f64::from(u32::MAX) && seconds > 0.0 && seconds <= 315_576_000.0 {
             true => {
-                windows(Naming::WidthAndNumber, limit as u64, Duration::from_secs(seconds as u64))
+                windows(Format::WindowWidths, limit as u64, Duration::from_secs(seconds as u64))
             }
             false => Err(invalid(format!(
                 "a rate of {rate} permits a second: must be from one in ten years to 2^32-1"
@@ -121,7 +112,7 @@ impl Policy {
     ///
     /// Fails outside of [these limits](Policy#limits); a unit must be in whole seconds.
     pub fn envoy(limit: u64, unit: Duration) -> Result<Policy, Error> {
-        windows(Naming::Start, limit, unit)
+        windows(Format::WindowStarts, limit, unit)
     }
 
     /// A sliding log by a script that takes the server's time: `limit` permits in any `interval`. The name is the
@@ -260,12 +251,12 @@ fn foreign(format: Format, text: String, limit: u64, window_us: u64) -> Policy {
     }))
 }
 
-fn windows(naming: Naming, limit: u64, width: Duration) -> Result<Policy, Error> {
+fn windows(format: Format, limit: u64, width: Duration) -> Result<Policy, Error> {
     let limit = permits("a limit", limit)?;
     let us = whole("a window", width, Duration::from_secs(1))?;
     // Half a minute longer than the window, as redis_rate 7 does.
     let text = text('W', [limit, us / 1_000_000 + 30]);
-    Ok(foreign(Format::Windows(naming), text, limit, us))
+    Ok(foreign(format, text, limit, us))
 }
 
 fn living_counter(limit: u64, seconds: u64) -> Result<Policy, Error> {
@@ -307,7 +298,7 @@ impl Foreign {
     /// The first key of the limiter of this name; with a key for each window, the part that all of them have.
     pub(crate) fn key(&self, name: &str) -> Result<String, String> {
         Ok(match self.format {
-            Format::RedisRateGcra | Format::Windows(Naming::Number | Naming::WidthAndNumber) => {
+            Format::RedisRateGcra | Format::WindowNumbers | Format::WindowWidths => {
                 format!("rate:{name}")
             }
             Format::OrgPathCounter => match name.split_once('/') {
@@ -324,12 +315,12 @@ impl Foreign {
     /// The script's keys, from the first one, at this time.
     pub(crate) fn keys(&self, key: &str, at: Option<i64>) -> Vec<String> {
         let mut first = key.to_owned();
-        if let (Format::Windows(naming), Some([start, end])) = (&self.format, self.bounds(at)) {
+        if let Some([start, end]) = self.bounds(at) {
             let number = start / (end - start);
-            first = match naming {
-                Naming::Number => format!("{key}-{number}"),
-                Naming::WidthAndNumber => format!("{key}-{}-{number}", (end - start) * 1000),
-                Naming::Start => format!("{key}_{}", start / 1_000_000),
+            first = match self.format {
+                Format::WindowNumbers => format!("{key}-{number}"),
+                Format::WindowWidths => format!("{key}-{}-{number}", (end - start) * 1000),
+                _ => format!("{key}_{}", start / 1_000_000),
             };
         }
         let lanes = match &self.dedup {
@@ -347,7 +338,8 @@ impl Foreign {
 
     /// With a key for each window, the start and the end of the one whose key a call names, in microseconds.
     pub(crate) fn bounds(&self, at: Option<i64>) -> Option<[i64; 2]> {
-        let Format::Windows(..) = self.format else { return None };
+        use Format::{WindowNumbers, WindowStarts, WindowWidths};
+        let (WindowNumbers | WindowWidths | WindowStarts) = self.format else { return None };
         let width = self.window_us as i64;
         let at = self.around.or(at).unwrap_or_else(|| system_ms() * 1000);
         let start = at.div_euclid(width) * width;

@@ -9,7 +9,6 @@ use crate::wire::keys::Keys;
 
 use super::decide::Share;
 use super::packed::{MS, PERMITS, WIDE, packed, unpacked};
-use super::queue::Queue;
 use super::{ChangeRule, Policy};
 
 /// What a grant is given back by: a number that each policy chooses, and a fraction.
@@ -70,19 +69,12 @@ pub(crate) trait Rules {
         vec![WIDE; 3]
     }
 
-    /// The number of [`State::older`].
     fn older(&self) -> usize {
         0
     }
 
-    /// Whether the state may have an excess.
     fn has_excess(&self) -> bool {
         false
-    }
-
-    /// Itself, if each grant delays the next one, however few permits it has.
-    fn as_queue(&self) -> Option<&Queue> {
-        None
     }
 
     /// The state as of now, with nothing taken.
@@ -170,7 +162,6 @@ pub(crate) struct Notes {
 pub(crate) struct Limiter {
     /// With the parameters in force.
     pub(crate) policy: Policy,
-    /// As of now.
     pub(super) state: State,
     pub(crate) now: i64,
     /// The call brings its own time, which is not that by which the key ends.
@@ -214,7 +205,7 @@ impl Limiter {
             None => wanted.clone(),
         };
         let Some(rules) = policy.rules() else { return Err(refusal::only_on_servers()) };
-        let has_fraction = rules.as_queue().is_some();
+        let has_fraction = policy.is_queue();
         let (deadline_ms, kept_ms, state) = match field("s") {
             Some(text) => stored(text, rules).ok_or_else(|| bad("s"))?,
             None => (0, HORIZON_MS, None),
@@ -268,7 +259,6 @@ impl Limiter {
         Ok(())
     }
 
-    /// Puts other parameters in force.
     fn change(&mut self, wanted: &Policy, rule: ChangeRule) {
         let old = std::mem::replace(&mut self.policy, wanted.clone());
         self.notes.has_changed = true;
@@ -283,11 +273,11 @@ impl Limiter {
     }
 
     pub(super) fn rules(&self) -> &dyn Rules {
-        self.policy.rules().expect("a limiter without rules in process is not read")
+        rules_of(&self.policy)
     }
 
     pub(crate) fn mark(&self) -> Mark {
-        let fraction = if self.rules().as_queue().is_some() { self.state.y } else { 0 };
+        let fraction = if self.policy.is_queue() { self.state.y } else { 0 };
         (self.state.x, fraction)
     }
 
@@ -305,17 +295,15 @@ impl Limiter {
         Wait { us, at_least: permits > limit }
     }
 
-    /// Takes permits that are available.
     pub(super) fn take(&mut self, permits: u64) {
-        let mut state = std::mem::take(&mut self.state);
-        self.rules().take(&mut state, self.now, permits);
-        self.state = state;
+        let Limiter { policy, state, now, .. } = self;
+        rules_of(policy).take(state, *now, permits);
     }
 
     fn give_back(&mut self, mark: Mark, permits: u64) -> u64 {
-        let mut state = std::mem::take(&mut self.state);
-        let credit = self.rules().give(&mut state, self.now, mark, permits);
-        self.state = self.rules().roll(Some(state), self.now);
+        let Limiter { policy, state, now, .. } = self;
+        let credit = rules_of(policy).give(state, *now, mark, permits);
+        *state = rules_of(policy).roll(Some(std::mem::take(state)), *now);
         credit
     }
 
@@ -358,7 +346,6 @@ impl Limiter {
         Ok(credit)
     }
 
-    /// Stores the parameters.
     pub(crate) fn store(
         mut self,
         space: &mut Keyspace,
@@ -387,7 +374,7 @@ impl Limiter {
         let fields = space.hash_mut(&keys.hash)?;
         if let (Some(total), Some(lane)) = (recorded, &self.lane) {
             let (number, at, mark, left) = (lane.number, self.now, self.mark(), self.available());
-            let has_fraction = self.rules().as_queue().is_some();
+            let has_fraction = self.policy.is_queue();
             let record = Record { number, at, total, mark, left }.text(has_fraction);
             let is_new = fields.insert(lane_field(lane), record).is_none();
             if is_new && fields.len() > MOST_LANES {
@@ -411,6 +398,10 @@ impl Limiter {
         }
         Ok(())
     }
+}
+
+fn rules_of(policy: &Policy) -> &dyn Rules {
+    policy.rules().expect("a limiter without rules in process is not read")
 }
 
 /// The deadline in ms, how long the limiter is kept, and the state if there is one.
@@ -462,9 +453,4 @@ fn scaled(used: u64, rule: ChangeRule, old: u64, new: u64) -> u64 {
 
 pub(super) fn is_permits(number: u64) -> bool {
     (1..=MOST_PERMITS).contains(&number)
-}
-
-/// Whether it is a width or a period.
-pub(super) fn is_span(us: u64) -> bool {
-    (1000..=LONGEST_US).contains(&us)
 }

@@ -9,36 +9,26 @@ use std::time::Duration;
 use crate::error::{Error, Operation};
 use crate::rate::{Mode, Rate};
 
-mod bucket;
+pub(crate) mod bucket;
 mod calendar;
 pub(crate) mod decide;
 pub(crate) mod foreign;
 pub(crate) mod frame;
-mod interval;
-mod pace;
 pub(crate) mod packed;
 mod queue;
-pub(crate) mod rgcra;
-mod rolling;
-mod sliding;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
-mod window;
+pub(crate) mod window;
 
 pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::{Mark, Notes};
 
-use bucket::Bucket;
+use bucket::{Bucket, CENTURY, Interval, Pace, Rgcra};
 use calendar::Calendar;
 use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
-use interval::Interval;
-use pace::Pace;
 use queue::Queue;
-use rgcra::Rgcra;
-use rolling::Rolling;
-use sliding::Sliding;
-use window::{Anchored, Even, Window};
+use window::{Grid, Rolling, Sliding, Window};
 
 /// How a limiter counts, if not by Redisson's log: see [`Client::limiter_of`](crate::Client::limiter_of).
 ///
@@ -81,9 +71,7 @@ pub struct Policy(pub(crate) Kind);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Bucket(Bucket),
-    Fixed(Window<Even>),
-    Anchored(Window<Anchored>),
-    Calendar(Window<Calendar>),
+    Window(Window),
     Sliding(Sliding),
     Rolling(Rolling),
     Interval(Interval),
@@ -130,8 +118,8 @@ impl Policy {
     /// Fails outside of [these limits](Policy#limits).
     pub fn fixed_window(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
-        let grid = Even { width: span("a width", width)?, offset: 0 };
-        Ok(Policy(Kind::Fixed(Window { limit, grid })))
+        let grid = Grid::Even { width: span("a width", width)?, offset: 0 };
+        Ok(Policy(Kind::Window(Window { limit, grid })))
     }
 
     /// A bucket that [fills](Policy::bucket) with `rate` permits every `period` and holds `max_burst` permits more
@@ -158,7 +146,8 @@ impl Policy {
         let text = format!("{}.{:09}", period.as_secs(), period.subsec_nanos());
         let text = text.trim_end_matches('0').trim_end_matches('.');
         let config = [max_burst.to_string(), rate.to_string(), text.to_owned()];
-        match Rgcra::new(config).ok().filter(|_| is_below_limits(period)) {
+        let is_in_range = period <= Duration::from_micros(LONGEST_US);
+        match Rgcra::new(config).ok().filter(|_| is_in_range) {
             Some(rgcra) => Ok(Policy(Kind::Rgcra(rgcra))),
             None => Err(invalid(format!(
                 "{rate} permits every {period:?}, and {max_burst} more at once: the period must be above 0 and at \
@@ -184,8 +173,9 @@ impl Policy {
     /// Fails outside of [these limits](Policy#limits).
     pub fn calendar_window(limit: u64, unit: CalendarUnit) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
-        let grid = Calendar { unit, first_weekday: 1, zone: jiff::tz::TimeZone::UTC, around: None };
-        Ok(Policy(Kind::Calendar(Window { limit, grid })))
+        let zone = jiff::tz::TimeZone::UTC;
+        let grid = Grid::Calendar(Calendar { unit, first_weekday: 1, zone, around: None });
+        Ok(Policy(Kind::Window(Window { limit, grid })))
     }
 
     /// These windows in the time zone of this name in the IANA database, such as `Europe/Berlin`: the system's
@@ -200,15 +190,12 @@ impl Policy {
     /// windows of the calendar.
     #[cfg(feature = "time-zones")]
     #[cfg_attr(docsrs, doc(cfg(feature = "time-zones")))]
-    pub fn in_zone(self, name: &str) -> Result<Policy, Error> {
-        let Kind::Calendar(Window { limit, grid }) = self.0 else {
-            return Err(self.without("a time zone"));
-        };
-        let invalid_zone = |reason| {
+    pub fn in_zone(mut self, name: &str) -> Result<Policy, Error> {
+        let Some(calendar) = self.calendar_mut() else { return Err(self.without("a time zone")) };
+        calendar.zone = calendar::zone_named(name).map_err(|reason| {
             invalid(format!("a time zone {name:?}: must be in the IANA database ({reason})"))
-        };
-        let zone = calendar::zone_named(name).map_err(invalid_zone)?;
-        Ok(Policy(Kind::Calendar(Window { limit, grid: Calendar { zone, ..grid } })))
+        })?;
+        Ok(self)
     }
 
     /// These weeks, beginning with this day instead of Monday. Days, months, quarters and years stay as they are.
@@ -216,12 +203,12 @@ impl Policy {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the policy has no windows of the calendar.
-    pub fn with_first_weekday(self, day: Weekday) -> Result<Policy, Error> {
-        let Kind::Calendar(Window { limit, grid }) = self.0 else {
+    pub fn with_first_weekday(mut self, day: Weekday) -> Result<Policy, Error> {
+        let Some(calendar) = self.calendar_mut() else {
             return Err(self.without("a first weekday"));
         };
-        let grid = Calendar { first_weekday: day as u8, ..grid };
-        Ok(Policy(Kind::Calendar(Window { limit, grid })))
+        calendar.first_weekday = day as u8;
+        Ok(self)
     }
 
     /// A limit of `limit` permits in windows of this width, each of which begins with the first grant after the
@@ -233,8 +220,8 @@ impl Policy {
     /// Fails outside of [these limits](Policy#limits).
     pub fn anchored_window(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
-        let grid = Anchored { width: span("a width", width)? };
-        Ok(Policy(Kind::Anchored(Window { limit, grid })))
+        let grid = Grid::Anchored { width: span("a width", width)? };
+        Ok(Policy(Kind::Window(Window { limit, grid })))
     }
 
     /// A limit of `limit` permits in a sliding window, approximately: the fixed window before counts by the part
@@ -265,8 +252,7 @@ impl Policy {
     ///
     /// Fails outside of [these limits](Policy#limits); the width must be a multiple of 10 us.
     pub fn rolling_window(limit: u64, width: Duration) -> Result<Policy, Error> {
-        let limit = permits("a limit", limit)?;
-        Policy::rolling(limit, span("a width", width)?, 10)
+        Policy::rolling(limit, width, 10)
     }
 
     /// This rolling window with this many buckets: 1 to 100, and a divisor of the width in microseconds.
@@ -276,15 +262,17 @@ impl Policy {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if it is no such number, or no rolling window.
     pub fn with_buckets(self, buckets: u64) -> Result<Policy, Error> {
         match self.0 {
-            Kind::Rolling(Rolling { limit, width, .. }) => Policy::rolling(limit, width, buckets),
+            Kind::Rolling(Rolling { limit, width, .. }) => {
+                Policy::rolling(limit, Duration::from_micros(width), buckets)
+            }
             _ => Err(self.without("buckets")),
         }
     }
 
-    fn rolling(limit: u64, width: u64, buckets: u64) -> Result<Policy, Error> {
-        let rules = Rolling { limit, width, buckets };
-        match rules.is_valid() {
-            true => Ok(Policy(Kind::Rolling(rules))),
+    fn rolling(limit: u64, width: Duration, buckets: u64) -> Result<Policy, Error> {
+        let (limit, width) = (permits("a limit", limit)?, span("a width", width)?);
+        match (1..=100).contains(&buckets) && width.is_multiple_of(buckets) {
+            true => Ok(Policy(Kind::Rolling(Rolling { limit, width, buckets }))),
             false => Err(invalid(format!(
                 "{buckets} buckets: must be 1 to 100, and divide the width, {width} us"
             ))),
@@ -301,7 +289,7 @@ impl Policy {
         let (capacity, refill) = (permits("a capacity", capacity)?, permits("a refill", refill)?);
         let us = span("a period", period)?;
         let rules = Interval { capacity, refill, period: us, initial: capacity, aligned: None };
-        match rules.is_valid() {
+        match u128::from(capacity.div_ceil(refill)) * u128::from(us) < CENTURY {
             true => Ok(Policy(Kind::Interval(rules))),
             false => Err(invalid(format!(
                 "{capacity} permits at {refill} every {period:?}: must be gained within 100 years"
@@ -393,31 +381,39 @@ impl Policy {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) unless the offset is in whole microseconds and below
     /// the width, or if the windows are not fixed ones.
     pub fn with_offset(self, offset: Duration) -> Result<Policy, Error> {
-        let Kind::Fixed(Window { limit, grid }) = self.0 else {
+        let Kind::Window(Window { limit, grid: Grid::Even { width, .. } }) = self.0 else {
             return Err(self.without("offset"));
         };
         let us = whole_us("an offset", offset, 0, "0")?;
-        if us >= grid.width {
-            let width = Duration::from_micros(grid.width);
+        if us >= width {
+            let width = Duration::from_micros(width);
             return Err(invalid(format!(
                 "an offset of {offset:?}: must be below the width, {width:?}"
             )));
         }
-        Ok(Policy(Kind::Fixed(Window { limit, grid: Even { offset: us, ..grid } })))
+        Ok(Policy(Kind::Window(Window { limit, grid: Grid::Even { width, offset: us } })))
     }
 
     /// The policy's name in keys and metrics.
     pub(crate) fn word(&self) -> &'static str {
         match self.0 {
             Kind::Bucket(_) | Kind::Rgcra(_) => "bucket",
-            Kind::Fixed(_) => "fixed",
-            Kind::Anchored(_) => "anchored",
-            Kind::Calendar(_) => "calendar",
+            Kind::Window(Window { grid: Grid::Even { .. }, .. }) => "fixed",
+            Kind::Window(Window { grid: Grid::Anchored { .. }, .. }) => "anchored",
+            Kind::Window(Window { grid: Grid::Calendar(_), .. }) => "calendar",
             Kind::Sliding(_) => "sliding",
             Kind::Rolling(_) => "rolling",
             Kind::Interval(_) => "interval",
             Kind::Queue(_) => "queue",
             Kind::Foreign(_) => "foreign",
+        }
+    }
+
+    /// Of a policy with windows of the calendar.
+    pub(crate) fn calendar_mut(&mut self) -> Option<&mut Calendar> {
+        match &mut self.0 {
+            Kind::Window(Window { grid: Grid::Calendar(calendar), .. }) => Some(calendar),
+            _ => None,
         }
     }
 
@@ -429,12 +425,10 @@ impl Policy {
         }
     }
 
-    /// Whether its parameters are `RGcra`'s.
     pub(crate) fn is_rgcra(&self) -> bool {
         matches!(self.0, Kind::Rgcra(_))
     }
 
-    /// Whether other services enforce it.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.0, Kind::Foreign(_))
     }
@@ -455,9 +449,7 @@ impl Policy {
     pub(crate) fn rules(&self) -> Option<&dyn Rules> {
         Some(match &self.0 {
             Kind::Bucket(rules) => rules,
-            Kind::Fixed(rules) => rules,
-            Kind::Anchored(rules) => rules,
-            Kind::Calendar(rules) => rules,
+            Kind::Window(rules) => rules,
             Kind::Sliding(rules) => rules,
             Kind::Rolling(rules) => rules,
             Kind::Interval(rules) => rules,
@@ -509,10 +501,6 @@ fn permits(what: &str, number: u64) -> Result<u64, Error> {
         true => Ok(number),
         false => Err(invalid(format!("{what} of {number} permits: must be 1 to 2^32-1"))),
     }
-}
-
-fn is_below_limits(period: Duration) -> bool {
-    period <= Duration::from_micros(LONGEST_US)
 }
 
 /// A width or a period in microseconds.

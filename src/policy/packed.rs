@@ -3,14 +3,11 @@
 
 use std::time::Duration;
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Pace, Rgcra};
 use super::calendar::Calendar;
 use super::frame::{LONGEST_US, is_permits};
-use super::interval::Interval;
-use super::pace::Pace;
 use super::queue::Queue;
-use super::rgcra::Rgcra;
-use super::window::Window;
+use super::window::{Grid, Window};
 use super::{Kind, Policy};
 
 /// The bytes of permits, of times in milliseconds, and of all other numbers.
@@ -67,11 +64,13 @@ impl Policy {
                 let initial = (it.initial < it.capacity).then_some(it.initial);
                 ("b1", [it.capacity, permits, every].into_iter().chain(initial).collect())
             }
-            Kind::Fixed(Window { limit, grid }) => ("f1", vec![*limit, grid.width, grid.offset]),
-            Kind::Anchored(Window { limit, grid }) => ("a1", vec![*limit, grid.width]),
-            Kind::Calendar(Window { limit, grid }) => {
-                return format!("d1{}{}", packed([(*limit, PERMITS)]), grid.text());
-            }
+            Kind::Window(Window { limit, grid }) => match grid {
+                Grid::Even { width, offset } => ("f1", vec![*limit, *width, *offset]),
+                Grid::Anchored { width } => ("a1", vec![*limit, *width]),
+                Grid::Calendar(calendar) => {
+                    return format!("d1{}{}", packed([(*limit, PERMITS)]), calendar.text());
+                }
+            },
             Kind::Sliding(it) => ("s1", vec![it.limit, it.width]),
             Kind::Rolling(it) => ("r1", vec![it.limit, it.width, it.buckets]),
             Kind::Interval(it) => {
@@ -94,8 +93,8 @@ impl Policy {
         if version == "d1" {
             let zone = rest.char_indices().nth(PERMITS)?.0;
             let [limit] = unpacked(&rest[..zone], [PERMITS])?[..] else { return None };
-            let grid = Calendar::parse(&rest[zone..])?;
-            return is_permits(limit).then_some(Policy(Kind::Calendar(Window { limit, grid })));
+            let grid = Grid::Calendar(Calendar::parse(&rest[zone..])?);
+            return is_permits(limit).then_some(Policy(Kind::Window(Window { limit, grid })));
         }
         let sizes = sizes(version)?;
         // A bucket that is full at first does not say so.
@@ -118,13 +117,16 @@ impl Policy {
             }
             ("a1", &[limit, width]) => Policy::anchored_window(limit, us(width)).ok(),
             ("s1", &[limit, width]) => Policy::sliding_counter(limit, us(width)).ok(),
-            ("r1", &[limit, width, buckets]) => Policy::rolling(limit, width, buckets).ok(),
-            ("i1", &[capacity, refill, period, initial, aligned]) => {
-                let aligned = aligned.checked_sub(1);
-                let rules = Interval { capacity, refill, period, initial, aligned };
-                rules.is_valid().then_some(Policy(Kind::Interval(rules)))
+            ("r1", &[limit, width, buckets]) => Policy::rolling(limit, us(width), buckets).ok(),
+            ("i1", &[capacity, refill, period, initial, aligned]) if aligned <= period => {
+                let bucket = Policy::interval_bucket(capacity, refill, us(period)).ok()?;
+                let bucket = bucket.with_initial_tokens(initial).ok()?;
+                match aligned {
+                    0 => Some(bucket),
+                    _ => bucket.aligned_at(us(aligned - 1)).ok(),
+                }
             }
-            (_, &[limit, permits, every, max_delay, slack]) => {
+            ("q1", &[limit, permits, every, max_delay, slack]) => {
                 let pace = Pace { permits, every };
                 let is_valid = is_permits(limit)
                     && max_delay <= LONGEST_US

@@ -2,8 +2,8 @@
 //!
 //! The twin of `lua/policy/queue.lua`.
 
+use super::bucket::{Pace, ceil};
 use super::frame::{EXACT_WAITS, Mark, Record, Rules, State};
-use super::pace::{Pace, ceil};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
 /// State: from the time (`x`, `y`) on nothing is reserved; the last grant was made at `z`.
@@ -32,10 +32,6 @@ impl Rules for Queue {
 
     fn window(&self) -> u64 {
         self.pace.plus((0, 0), 1).0 as u64
-    }
-
-    fn as_queue(&self) -> Option<&Queue> {
-        Some(self)
     }
 
     fn roll(&self, state: Option<State>, now: i64) -> State {

@@ -474,7 +474,7 @@ proptest! {
         let permits = permits.min(limiter.most());
         // An anchored window stays where its first grant has put it, even if that comes back.
         let is_free = limiter.peek(at).available == policy.limit();
-        let opens = is_free && matches!(policy.0, Kind::Anchored(_));
+        let opens = is_free && policy.word() == "anchored";
         let Ok(mark) = limiter.take(at, permits) else { return Ok(()) };
         let mut others = 0;
         for step in &more {
@@ -521,7 +521,7 @@ proptest! {
                     _ if us >= window => continue,
                     Kind::Rolling(_) => limit,
                     Kind::Sliding(_) => 2 * limit - 1,
-                    Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => 2 * limit,
+                    Kind::Window(_) => 2 * limit,
                     Kind::Rgcra(_) | Kind::Foreign(_) => unreachable!("on servers only"),
                 };
                 prop_assert!(sum <= most, "{} of {} in {} us", sum, most, us);

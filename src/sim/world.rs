@@ -132,7 +132,10 @@ impl SimWorld {
         self.ids += 1;
         let clock = match self.scenario.uses_server_clock {
             true => Clock::server(),
-            false => self.clock.ahead_by(Duration::from_millis(skew_ms)),
+            false => {
+                let epoch = Duration::from_micros(self.clock.local_us().unsigned_abs());
+                Clock::runtime_at(epoch + Duration::from_millis(skew_ms))
+            }
         };
         let id = uuid_like(self.ids);
         let builder = Client::builder().id(id).clock(clock);

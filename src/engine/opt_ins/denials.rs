@@ -11,7 +11,6 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 /// The last denial of one limiter in one client.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    /// The longest time for which a denial is cached.
     longest: Duration,
     state: Mutex<DenialState>,
 }
@@ -26,38 +25,32 @@ struct DenialState {
 
 #[derive(Clone, Copy, Debug)]
 struct LastDenial {
-    refusal: Refusal,
+    permits: u64,
+    at_least: bool,
     /// The time at which the refused permits become available.
     free_at: Time,
     /// The denial may be used before this time.
     until: Time,
-    /// The rate in force when the denial was made.
     rate: Rate,
 }
 
-/// A refusal in a call's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) permits: u64,
-    pub(crate) wait: Wait,
-}
-
-impl Refusal {
-    /// The refusal of the fewest permits in this answer. `None` if a request of the call waits, because
-    /// requests refused behind it may fit once it gives up.
-    pub(crate) fn of(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> Option<Refusal> {
-        let mut fewest: Option<Refusal> = None;
-        for (permits, _, outcome) in decided(groups, outcomes) {
-            match outcome {
-                Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => return None,
-                Outcome::Refused(wait) if fewest.is_none_or(|few| permits < few.permits) => {
-                    fewest = Some(Refusal { permits, wait });
-                }
-                _ => {}
+/// The fewest permits that this answer refuses, and their wait. `None` if a request of the call waits, because
+/// requests refused behind it may fit once it gives up.
+pub(super) fn fewest_refused(
+    groups: &[RequestGroup],
+    outcomes: &[OutcomeGroup],
+) -> Option<(u64, Wait)> {
+    let mut fewest = None;
+    for (permits, _, outcome) in decided(groups, outcomes) {
+        match outcome {
+            Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => return None,
+            Outcome::Refused(wait) if fewest.is_none_or(|(few, _)| permits < few) => {
+                fewest = Some((permits, wait));
             }
+            _ => {}
         }
-        fewest
     }
+    fewest
 }
 
 impl Denials {
@@ -77,13 +70,14 @@ impl Denials {
     /// The wait and the rate, if a request that does not wait is known to be denied. Requests for more
     /// permits than the rate are left to the server, which answers with an error.
     pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {
-        let LastDenial { refusal, free_at, until, rate } = lock(&self.state).last?;
-        if !(refusal.permits..=rate.permits()).contains(&permits) {
+        let LastDenial { permits: fewest, at_least, free_at, until, rate } =
+            lock(&self.state).last?;
+        if !(fewest..=rate.permits()).contains(&permits) {
             return None;
         }
         let now = now();
         let ms = (now < until).then(|| (free_at - now).div_ceil(1000))?;
-        Some((Wait::of_ms(ms, refusal.wait.at_least || permits > refusal.permits), rate))
+        Some((Wait::of_ms(ms, at_least || permits > fewest), rate))
     }
 
     /// Records the answer to a call of this generation. Its waits count from `dated`; `outdated` means that
@@ -93,26 +87,27 @@ impl Denials {
         generation: u64,
         now: Time,
         dated: Time,
-        refusal: Option<Refusal>,
+        refused: Option<(u64, Wait)>,
         outdated: bool,
         rate: Rate,
     ) {
         let mut state = lock(&self.state);
         state.last.take_if(|last| outdated || now >= last.until);
         // The answer does not account for permits that came back after the call was made.
-        let Some(refusal) = refusal.filter(|_| generation == state.generation) else { return };
-        if state.last.is_some_and(|last| refusal.permits > last.refusal.permits) {
+        let refused = refused.filter(|_| generation == state.generation);
+        let Some((permits, Wait { us, at_least })) = refused else { return };
+        if state.last.is_some_and(|last| permits > last.permits) {
             return;
         }
-        let free_at = dated.saturating_add(refusal.wait.us);
+        let free_at = dated.saturating_add(us);
         let longest = match rate.keep_alive_ms().saturating_mul(1000) {
             0 => micros(self.longest),
             // A call renews the keep-alive. Without any calls, the limiter would expire while in use.
             keep_alive => micros(self.longest).min(keep_alive / 2),
         };
         let until = free_at.min(now.saturating_add(longest));
-        if refusal.permits <= rate.permits() && until > now {
-            state.last = Some(LastDenial { refusal, free_at, until, rate });
+        if permits <= rate.permits() && until > now {
+            state.last = Some(LastDenial { permits, at_least, free_at, until, rate });
         }
     }
 
@@ -134,8 +129,8 @@ mod tests {
         Rate::from_wire(Mode::PerClient, 10, 1000, 5000)
     }
 
-    fn refusal(permits: u64, ms: u64) -> Option<Refusal> {
-        Some(Refusal { permits, wait: Wait::of_ms(ms, false) })
+    fn refusal(permits: u64, ms: u64) -> Option<(u64, Wait)> {
+        Some((permits, Wait::of_ms(ms, false)))
     }
 
     fn wait(denials: &Denials, permits: u64, now: Time) -> Option<(u64, bool)> {
@@ -212,18 +207,15 @@ mod tests {
         let long = Wait::of_ms(9, true);
         let answer = |outcomes: &[(u64, Outcome)]| {
             let groups_of = |&(count, outcome): &(u64, Outcome)| OutcomeGroup { count, outcome };
-            Refusal::of(&groups, &outcomes.iter().map(groups_of).collect::<Vec<_>>())
+            fewest_refused(&groups, &outcomes.iter().map(groups_of).collect::<Vec<_>>())
         };
         let (granted, refused) = (Outcome::Granted, Outcome::Refused);
         assert_eq!(answer(&[(6, granted)]), None);
         assert_eq!(
             answer(&[(1, granted), (1, refused(long)), (2, granted), (2, refused(short))]),
-            Some(Refusal { permits: 2, wait: short })
+            Some((2, short))
         );
-        assert_eq!(
-            answer(&[(2, refused(long)), (4, refused(short))]),
-            Some(Refusal { permits: 1, wait: short })
-        );
+        assert_eq!(answer(&[(2, refused(long)), (4, refused(short))]), Some((1, short)));
         assert_eq!(
             answer(&[(2, refused(long)), (1, Outcome::Waiting(long)), (3, refused(long))]),
             None

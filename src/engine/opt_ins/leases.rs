@@ -11,7 +11,6 @@
 //! is dated later than the start of the hold, by the time the call takes to reach the server.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
 use tokio::sync::oneshot;
@@ -21,7 +20,6 @@ use crate::clock::Now;
 use crate::engine::refund::{Entry, RefundInFlight};
 use crate::engine::tasks::Tasks;
 use crate::engine::{Core, Engine, driver, micros};
-use crate::error::Error;
 use crate::observe::{Count, CountPart};
 use crate::options::LeaseTerms;
 use crate::queue::Time;
@@ -51,7 +49,6 @@ struct State {
     last_take: Time,
     /// A take that leaves fewer permits than this requests another lease.
     low: u64,
-    /// Whether a call for the next lease must be made.
     is_call_wanted: bool,
     /// The number of reasons not to lease now, such as this client replacing the limiter or having closed.
     suspensions: u32,
@@ -65,20 +62,10 @@ struct State {
 
 pub(in crate::engine) struct Lease {
     pub(in crate::engine) entry: Arc<Entry>,
-    /// The unused permits.
     pub(in crate::engine) left: u64,
     pub(in crate::engine) end: Time,
 }
 
-/// Permits taken out of a lease.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) entry: Arc<Entry>,
-    /// The permits left in the lease after the take.
-    pub(crate) left: u64,
-}
-
-/// A lease requested along with a call.
 #[derive(Debug)]
 pub(crate) struct LeaseRequest {
     pub(crate) permits: u64,
@@ -119,14 +106,13 @@ pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 }
 
 impl Leases {
-    /// Whether this limiter uses leases.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.terms.get().is_some()
     }
 
-    /// Takes permits out of a lease.
-    pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<Taken> {
+    /// Takes permits out of a lease; returns its entry, and the permits left in it.
+    pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<(Arc<Entry>, u64)> {
         let terms = self.terms.get().filter(|_| permits > 0)?;
         // Read the clock for every take, so that nothing is used after the end of the hold.
         let now = engine.core.now();
@@ -142,7 +128,7 @@ impl Leases {
         let held = state.held();
         let lease = state.in_use.iter_mut().find(|lease| lease.left >= permits)?;
         lease.left -= permits;
-        let taken = Taken { entry: lease.entry.clone(), left: lease.left };
+        let taken = (lease.entry.clone(), lease.left);
         state.last_take = now;
         state.usage.add(now, micros(terms.hold), permits);
         let runs_low = held >= state.low && held - permits < state.low;
@@ -155,21 +141,6 @@ impl Leases {
         Some(taken)
     }
 
-    /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its entry.
-    /// Returns how many were credited.
-    pub(crate) async fn refund(
-        &self,
-        engine: &Arc<Engine>,
-        entry: &Arc<Entry>,
-        permits: u64,
-        deadline: Duration,
-    ) -> Result<u64, Error> {
-        match self.put_back(entry, permits) {
-            true => Ok(permits),
-            false => engine.refund(entry, permits, deadline).await,
-        }
-    }
-
     /// Gives permits back to the lease of this entry; false if it is no longer in use.
     pub(crate) fn put_back(&self, entry: &Arc<Entry>, permits: u64) -> bool {
         let mut state = lock(&self.state);
@@ -177,7 +148,6 @@ impl Leases {
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    /// Whether a call must be made just for the next lease.
     pub(in crate::engine) fn is_call_wanted(&self) -> bool {
         self.is_on() && lock(&self.state).is_call_wanted
     }

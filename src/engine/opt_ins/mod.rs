@@ -18,10 +18,9 @@ pub(crate) mod denials;
 pub(crate) mod leases;
 pub(crate) mod usage;
 
-use denials::{Denials, Refusal};
+use denials::{Denials, fewest_refused};
 use leases::{Leases, take_lease_outcomes};
 
-/// The optional features that a limiter's user has chosen.
 #[derive(Default)]
 pub(crate) struct OptIns {
     pub(super) denials: OnceLock<Denials>,
@@ -40,7 +39,6 @@ impl OptIns {
         }
     }
 
-    /// The maximum number of requests in a queue.
     pub(super) fn max_waiters(&self) -> Option<u32> {
         self.max_waiters.get().copied()
     }
@@ -61,7 +59,6 @@ impl OptIns {
 }
 
 impl Engine {
-    /// The options in force.
     pub(crate) fn options(&self) -> LimiterOptions {
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;
         LimiterOptions {
@@ -99,7 +96,6 @@ impl Engine {
         self.other_classes().iter().try_for_each(|class| class.set_options(options))
     }
 
-    /// Whether any option is in force.
     pub(crate) fn has_options(&self) -> bool {
         self.options() != LimiterOptions::default()
     }
@@ -144,9 +140,9 @@ impl Engine {
             let granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
             let outdated = granted || is_other_rate;
             // The answer does not account for permits that this client holds in leases.
-            let refusal = Refusal::of(&flight.call.groups, &reply.outcomes)
+            let refused = fewest_refused(&flight.call.groups, &reply.outcomes)
                 .filter(|_| self.opt_ins.leases.held() == 0);
-            denials.answered(generation, now, answered.dated, refusal, outdated, reply.rate);
+            denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
         }
         let requested = flight.lease.as_ref().map_or(0, |lease| lease.permits);
         take_lease_outcomes(&mut reply.outcomes, requested)

@@ -32,7 +32,6 @@ impl LeaseUsage {
         }
     }
 
-    /// Records the use of permits.
     pub(crate) fn add(&mut self, now: u64, hold: u64, permits: u64) {
         self.roll(now, hold);
         self.current = self.current.saturating_add(permits);

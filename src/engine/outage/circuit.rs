@@ -2,18 +2,20 @@
 //!
 //! While it is closed, calls go to the server. A fault opens it; from then on, one probe at a time checks
 //! for the server, while all calls are answered by their limiter's policy. A probe that is executed closes
-//! it. Time is passed in as an argument; the task that probes is in [`super::probe`].
+//! it. Time is passed in as an argument.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::engine::micros;
+use crate::engine::{Core, micros};
 use crate::error::Error;
 use crate::observe::{Count, Event, Observers};
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
+use crate::store::ProbeCall;
 use crate::wire::keys::Keys;
 
 /// The pause before the first probe; each later pause is twice the one before, up to the longest. Clients
@@ -37,11 +39,31 @@ pub enum CircuitState {
     Open,
 }
 
+/// Decisions made without the server since the client was created:
+/// [`Client::outages`](crate::Client::outages) and [`RateLimiter::outages`](crate::RateLimiter::outages).
+///
+/// Calls that fail under [`OnOutage::Fail`](crate::OnOutage::Fail) are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutageReport {
+    /// The state of the circuit breaker; for a client of a cluster, of the one furthest from closed.
+    pub circuit: CircuitState,
+    /// The number of permits granted.
+    pub granted: u64,
+    /// The number of calls denied.
+    pub denied: u64,
+    /// The number of permits granted under [`OnOutage::Local`](crate::OnOutage::Local) that have been
+    /// written to the limiter's log.
+    pub written: u64,
+    /// The number of permits granted under `OnOutage::Local` that still counted when the server came back
+    /// but could not be written: the limiter was gone or could not be read, or the permits expired during
+    /// the attempts. All other permits expired or were given back before the server was back.
+    pub not_written: u64,
+}
+
 pub(super) struct Circuit {
     fault: Mutex<Option<Fault>>,
-    /// The time of the last answer to a call.
     last_answer: AtomicU64,
-    /// Notified when the circuit opens.
     pub(super) opened: Notify,
     /// Notified when a call has been answered or has failed.
     pub(super) settled: Notify,
@@ -84,7 +106,6 @@ impl Circuit {
         lock(&self.fault).as_ref().map(|fault| fault.cause.clone())
     }
 
-    /// The time of the next probe.
     pub(super) fn next_look(&self) -> Option<Time> {
         lock(&self.fault).as_ref().map(|fault| fault.due)
     }
@@ -201,12 +222,51 @@ impl CircuitState {
 }
 
 impl Fault {
-    /// Sets the time at which the next probe is due.
     fn schedule(&mut self, now: Time) -> Time {
         let longest = micros(LONGEST_PAUSE);
         let pause = micros(FIRST_PAUSE).saturating_mul(1 << self.failed_probes.min(8)).min(longest);
         self.due = now.saturating_add(pause / 2 + rt::random_below(pause / 2 + 1));
         self.due
+    }
+}
+
+impl Core {
+    pub(super) fn start_prober(self: &Arc<Self>, circuit: &Arc<Circuit>, due: Time) {
+        // Weak: a client that nobody holds any more must not be kept alive just to probe its server.
+        self.spawn(probe(Arc::downgrade(self), circuit.clone(), due));
+    }
+}
+
+/// Probes the server while the circuit is open, in the runtime of the call that opened it. If that runtime ends or is
+/// parked, a later call starts another prober in its own.
+async fn probe(client: Weak<Core>, circuit: Arc<Circuit>, mut due: Time) {
+    // The client, unless it is gone or closed.
+    let core = || client.upgrade().filter(|core| !core.outages.is_closed());
+    loop {
+        let Some(at) = core().map(|core| core.instant_of(due)) else { return };
+        rt::sleep_until(at).await;
+        let Some(core) = core() else { return };
+        let Some((keys, answer_by)) = circuit.begin_probe(due, core.now(), core.attempt) else {
+            break;
+        };
+        match core.store.run(&keys, ProbeCall, core.attempt).await {
+            Err(error) if error.is_outage() => {
+                let next = circuit.probe_failed(answer_by, core.now(), error);
+                core.make_room_for_stand_ins();
+                let Some(next) = next else { break };
+                due = next;
+            }
+            // Any other result is an answer from the server.
+            _ => {
+                circuit.answered(core.now());
+                break;
+            }
+        }
+    }
+    // An answer to an earlier call may have closed the circuit. The grants of limiters that are no longer
+    // in use must be written to the log all the same.
+    if let Some(core) = core() {
+        core.end_stand_ins().await;
     }
 }
 

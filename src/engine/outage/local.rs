@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join_all, select};
+use futures::future::join_all;
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, MOST_STAND_INS, Outage};
-use crate::engine::{Engine, Tasks, micros};
+use crate::engine::{Engine, Tasks};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;
@@ -21,51 +21,28 @@ use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
 use crate::wire::entry::EntryId;
 
-/// The stand-in for one limiter.
 #[derive(Default)]
 pub(super) struct Local {
-    /// The engine that decides, and its rate.
     decides: Option<(Arc<Engine>, Rate)>,
     /// A semaphore's stand-in of an earlier outage, of which some permits may still be held.
     kept: Option<Arc<Engine>>,
     /// The rate with which the next acquire creates the server's limiter if it does not exist.
     create: Option<Rate>,
-    /// The charges to be written.
     charges: Vec<Charge>,
-    /// The time since which a task has been writing them.
-    writing_since: Option<Time>,
-    /// The date of the last write to the server, and the number of permits in use then.
-    in_use: Option<(i64, i64)>,
     was_told_of_nothing: bool,
-}
-
-/// The party that decides in place of the server.
-pub(crate) enum StandIn {
-    Limiter(Arc<Engine>, Rate),
-    /// None of the permits is this client's, or the maximum number of limiters already have a stand-in.
-    Denies,
-    /// The client has closed.
-    Closed,
-}
-
-/// The next step on the way back to the server.
-enum ReturnStep {
-    Done,
-    /// Another task is writing.
-    Wait,
-    Write(Vec<Charge>, Option<Rate>),
 }
 
 impl Outage {
     /// The limiter that decides in place of the server's, with a fraction of this rate. `create` is the rate
-    /// of the caller's handle.
+    /// of the caller's handle. `None`: none of the permits is this client's, the maximum number of limiters already
+    /// have a stand-in, or the client has closed.
     pub(crate) fn stand_in(
         &self,
         engine: &Arc<Engine>,
         fraction: Fraction,
         rate: Rate,
         create: Option<Rate>,
-    ) -> StandIn {
+    ) -> Option<(Arc<Engine>, Rate)> {
         let outages = &engine.core.outages;
         let store = outages.local_store(&engine.core);
         let permits = fraction.of_rate(rate);
@@ -75,7 +52,7 @@ impl Outage {
         let local = &mut *guard;
         // Check under this lock: closing a limiter closes the stand-in that it finds.
         if engine.is_closed() {
-            return StandIn::Closed;
+            return None;
         }
         local.create = create.or(local.create);
         if permits == 0 {
@@ -84,7 +61,7 @@ impl Outage {
             if is_first {
                 engine.observer.event(&Event::PartIsNothing { rate });
             }
-            return StandIn::Denies;
+            return None;
         }
         // Callers with a headroom leave it here too.
         let of_class = |stand_in: &Arc<Engine>| match engine.classes.headroom {
@@ -92,7 +69,7 @@ impl Outage {
             None => stand_in.clone(),
         };
         if let Some((stand_in, own)) = &local.decides {
-            return StandIn::Limiter(of_class(stand_in), *own);
+            return Some((of_class(stand_in), *own));
         }
         if !outages.admit(engine, self) {
             drop(guard);
@@ -100,12 +77,12 @@ impl Outage {
                 let most = MOST_STAND_INS;
                 engine.observer.event(&Event::TooManyWithoutServer { most });
             }
-            return StandIn::Denies;
+            return None;
         }
         // Permits granted by the server still count, as far as they are known.
         let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
         let known = known.map(|(at, permits)| (at.min(store.core.epoch_ms()), permits));
-        let in_use = known.max(local.in_use).map(|(at, used)| {
+        let in_use = known.map(|(at, used)| {
             (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
         });
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
@@ -119,7 +96,7 @@ impl Outage {
         local.decides = Some((stand_in.clone(), own));
         drop(guard);
         engine.end_stand_in_soon();
-        StandIn::Limiter(of_class(&stand_in), own)
+        Some((of_class(&stand_in), own))
     }
 
     pub(super) fn close(&self) {
@@ -129,19 +106,17 @@ impl Outage {
         }
     }
 
-    /// The next step before the server decides again. First, charges left over from an earlier attempt are
-    /// written; then the stand-in is removed and its grants are written.
-    fn next_step(&self, engine: &Engine, store: &LocalStore) -> ReturnStep {
-        let now = engine.core.now();
-        let (step, taken) = {
+    /// What must be written before the server decides again, and the rate to create the limiter with. First, those are
+    /// charges left over from an earlier attempt; then the stand-in is removed, and its grants are to be written.
+    fn to_write(
+        &self,
+        engine: &Engine,
+        store: &LocalStore,
+        clock_ahead: i64,
+    ) -> (Vec<Charge>, Option<Rate>) {
+        let (left, taken) = {
             let mut guard = lock(&self.local);
             let local = &mut *guard;
-            // The runtime of the writing task may be parked. Both tasks may then write, but each charge
-            // counts only once.
-            let patience = micros(engine.core.attempt).saturating_mul(2);
-            if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
-                return ReturnStep::Wait;
-            }
             let local_now = store.core.epoch_ms();
             self.forget_expired(engine, &mut local.charges, local_now);
             let mut taken = None;
@@ -153,24 +128,20 @@ impl Outage {
                     local.kept = Some(stand_in.clone());
                 } else {
                     let grants = store.store.take(&stand_in.keys, local_now);
-                    local.charges = gather(&grants, rate, || engine.new_id());
+                    local.charges = gather(&grants, rate, clock_ahead, || engine.new_id());
                 }
                 taken = Some(stand_in);
             }
             if local.charges.is_empty() {
-                local.writing_since = None;
                 engine.core.outages.remove(self);
-                (ReturnStep::Done, taken)
-            } else {
-                local.writing_since = Some(now);
-                (ReturnStep::Write(local.charges.clone(), local.create), taken)
             }
+            ((local.charges.clone(), local.create), taken)
         };
         if let Some(stand_in) = taken {
             // Callers waiting for permits at the stand-in look again.
             stand_in.permits_came_back();
         }
-        step
+        left
     }
 
     /// Removes a stand-in if neither the permits it started with nor its own grants still count, and no
@@ -179,9 +150,6 @@ impl Outage {
         let store = engine.core.outages.local_store(&engine.core);
         let now = store.core.epoch_ms();
         let mut local = lock(&self.local);
-        if local.writing_since.is_some() {
-            return false;
-        }
         self.forget_expired(engine, &mut local.charges, now);
         let counts = |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
             Some(semaphore) => semaphore.held() > 0,
@@ -207,15 +175,6 @@ impl Outage {
             }
             counts
         });
-    }
-
-    /// The date of a charge, which stays the same however often and by whichever task it is written:
-    /// `date`, unless the charge already has one. `None` means that another task has written it meanwhile.
-    /// A second date would count it twice.
-    fn date(&self, id: EntryId, date: i64) -> Option<i64> {
-        let mut local = lock(&self.local);
-        let charge = local.charges.iter_mut().find(|charge| charge.id == id)?;
-        Some(*charge.date.get_or_insert(date))
     }
 
     /// Removes a charge that need not be written any more. It is counted once even if two tasks have
@@ -260,28 +219,32 @@ impl Engine {
 
     async fn end_stand_in_here(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get() else { return true };
+        // The runtime of the task whose turn it is may be parked. Both tasks may then write, but each charge counts once.
+        let patience = rt::sleep(self.core.attempt * 2);
+        let _turn = rt::in_time(patience, outage.turn.lock()).await;
+        if !self.core.outages.has_stand_in(outage) {
+            return !self.circuit().is_open();
+        }
         let store = self.core.outages.local_store(&self.core);
-        loop {
-            // Register before checking the state: otherwise the end of another task's writing could be
-            // missed.
-            let written = outage.written.notified();
-            if self.circuit().is_open() {
+        let clock_ahead = match self.clock_ahead(&store.core).await {
+            Err(error) if error.is_outage() => {
+                // The server counts as unavailable, no matter which calls it answers.
+                self.open_circuit(Time::MAX, &error);
                 return false;
             }
-            match outage.next_step(self, store) {
-                ReturnStep::Done => return true,
-                ReturnStep::Wait => {
-                    let late = rt::sleep(self.core.attempt);
-                    futures::pin_mut!(written, late);
-                    select(written, late).await;
-                }
-                ReturnStep::Write(charges, create) => {
-                    if !self.write(outage, store, charges, create).await {
-                        return false;
-                    }
-                }
+            // Otherwise the dates are those of the server as far as it was last seen.
+            answer => answer.unwrap_or(0),
+        };
+        while !self.circuit().is_open() {
+            let (charges, create) = outage.to_write(self, store, clock_ahead);
+            if charges.is_empty() {
+                return true;
+            }
+            if !self.write(outage, charges, create).await {
+                break;
             }
         }
+        false
     }
 
     /// Writes charges concurrently, because callers wait until all are written. Returns whether the server
@@ -289,25 +252,15 @@ impl Engine {
     async fn write(
         self: &Arc<Self>,
         outage: &Outage,
-        store: &LocalStore,
         charges: Vec<Charge>,
         create: Option<Rate>,
     ) -> bool {
         let _busy = Tasks::begin(&self.core);
-        let _writing = Writing(outage);
         let written = charges.iter().map(async |charge| {
-            let answer = match self.date_of(charge, store.core.epoch_ms()).await {
-                Ok(date) => match outage.date(charge.id, date) {
-                    Some(date) => self.write_charge(charge, date, create).await,
-                    None => return true,
-                },
-                Err(error) => Err(error),
-            };
-            match answer {
+            match self.write_charge(charge, create).await {
                 Ok(reply) => {
-                    // Set this first: a stand-in created in between must count it.
-                    lock(&outage.local).in_use =
-                        Some((store.core.epoch_ms(), reply.rate.permits() as i64 - reply.left));
+                    // Known first: a stand-in created in between must count it.
+                    self.knowledge().charged(self.core.epoch_ms(), &reply);
                     outage.settled(self, charge.id, reply.counts);
                 }
                 Err(error) if error.is_outage() => {
@@ -320,16 +273,5 @@ impl Engine {
             true
         });
         join_all(written).await.into_iter().all(|is_taken| is_taken)
-    }
-}
-
-/// Marks that a task is writing. When it is dropped, along with its future if need be, another task may
-/// write.
-struct Writing<'a>(&'a Outage);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.local).writing_since = None;
-        self.0.written.notify_waiters();
     }
 }

@@ -5,8 +5,7 @@
 //! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and whether that remains so
 //! during the call ([`Engine::unless_away`]); if not, the limiter's policy decides.
 //!
-//! [`circuit`] tracks whether the server is unavailable, [`probe`] checks for its return, [`local`] decides
-//! in its place, and [`charges`] holds the grants to be written when it is back.
+//! [`circuit`] tracks whether the server is unavailable and checks for its return, [`local`] decides in its place, and [`charges`] holds the grants to be written when it is back.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -14,7 +13,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use tokio::sync::Notify;
 
 use super::semaphore::Terms;
 use super::{Core, Engine, LONGEST_TIMER, Rules, Tasks, micros};
@@ -34,20 +32,15 @@ use crate::wire::keys::Keys;
 mod charges;
 mod circuit;
 mod local;
-mod probe;
-mod report;
 
-pub use circuit::CircuitState;
 use circuit::{Circuit, FIRST_PAUSE};
+pub use circuit::{CircuitState, OutageReport};
 use local::Local;
-pub(crate) use local::StandIn;
-pub use report::OutageReport;
 
 /// The maximum number of a client's limiters with a stand-in: during an outage, anybody who can invent keys
 /// can create limiters. With everything that belongs to them, they take less than 100 MB.
 pub(crate) const MOST_STAND_INS: usize = 10_000;
 
-/// Outage state shared by the limiters of one client.
 #[derive(Default)]
 pub(crate) struct Outages {
     /// The policy of limiters that have none of their own.
@@ -72,12 +65,11 @@ struct LocalStore {
     limiters: AtomicU64,
 }
 
-/// Outage state of one limiter.
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
-    /// Notified when a task has finished writing or has given up.
-    written: Notify,
+    /// Held by the task that lets the server decide again.
+    turn: tokio::sync::Mutex<()>,
     counts: Mutex<OutageReport>,
 }
 
@@ -156,7 +148,6 @@ impl Outages {
         lock(&self.stand_ins).remove(&outage.address());
     }
 
-    /// The limiters that have a stand-in.
     pub(in crate::engine) fn with_stand_in(&self) -> Vec<Arc<Engine>> {
         lock(&self.stand_ins).values().filter_map(Weak::upgrade).collect()
     }
@@ -336,17 +327,14 @@ impl Engine {
         circuit.is_open()
     }
 
-    /// Whether the server is known to be away.
     pub(super) fn is_away(&self) -> bool {
         self.has_policy() && self.circuit().is_open()
     }
 
-    /// The error that shows why the server is unavailable.
     pub(crate) fn outage_cause(&self) -> Option<Error> {
         self.circuit().cause()
     }
 
-    /// The time until the next probe, in ms.
     pub(crate) fn next_look_ms(&self) -> u64 {
         let now = self.core.now();
         let at = self.circuit().next_look();

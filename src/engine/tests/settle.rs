@@ -158,3 +158,17 @@ fn a_thread_settles() {
     grant.blocking_settle(5).unwrap();
     assert_eq!((grant.permits(), limiter.available_permits().unwrap()), (5, 70));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_whose_parameters_are_deleted_meanwhile_is_owed_nothing() {
+    let world = World::new();
+    let window = crate::Policy::fixed_window(100, ms(60_000)).unwrap();
+    let plan = world.client().stored_limiter_of("plan", window.clone()).unwrap();
+    plan.set_policy(window, crate::ChangeRule::Keep, None).await.unwrap();
+    let [mut kept, mut gone] = [grant(&plan, 10).await, grant(&plan, 10).await];
+    kept.settle(30).await.unwrap();
+    assert_eq!(plan.available_permits().await.unwrap(), 60);
+    plan.delete().await.unwrap();
+    gone.settle(30).await.unwrap();
+    assert!(!plan.exists().await.unwrap());
+}

@@ -9,10 +9,11 @@ use super::foreign::{around, check_foreign};
 use super::policy_script::script;
 use super::*;
 use crate::clock::system_ms;
+use crate::policy::bucket::Rgcra;
 use crate::policy::decide::decide_alone;
 use crate::policy::frame::{Limiter, Record};
 use crate::policy::packed;
-use crate::policy::rgcra::Rgcra;
+use crate::policy::window::{Grid, Window};
 use crate::policy::{ChangeRule, Kind, Mark, Notes, Policy};
 use crate::wire::entry::EntryId;
 
@@ -84,9 +85,9 @@ fn arguments(
     let text =
         |number: Option<u64>| number.map_or(Vec::new(), |number| number.to_string().into_bytes());
     let bounds = match &policy.0 {
-        Kind::Calendar(window) => {
-            let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
-            window.grid.bounds(around).to_vec()
+        Kind::Window(Window { grid: Grid::Calendar(calendar), .. }) => {
+            let around = at.or(calendar.around).unwrap_or_else(|| system_ms() * 1000);
+            calendar.bounds(around).to_vec()
         }
         Kind::Foreign(foreign) => foreign.bounds(at).map_or(Vec::new(), |bounds| bounds.to_vec()),
         _ => Vec::new(),
@@ -137,8 +138,7 @@ pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Pol
         return Some(around(policy, now));
     }
     let mut stored = Policy::parse(&packed::text(answer.bytes(2)?))?;
-    let Kind::Calendar(window) = &mut stored.0 else { return None };
-    window.grid.around = Some(now);
+    stored.calendar_mut()?.around = Some(now);
     (stored != *policy).then_some(stored)
 }
 

@@ -6,7 +6,6 @@
 use super::policy::{PolicyReply, corrected, opened, read_decision};
 use super::policy_script::script_together;
 use super::*;
-use crate::policy::Kind;
 use crate::policy::decide::decide;
 use crate::rate::MAX_EXACT;
 
@@ -61,8 +60,8 @@ impl StoreCall for PolicyAllCall {
         let (_, named) = calls.iter_mut().find(|(keys, _)| keys.hash.as_bytes() == key)?;
         named.policy = corrected(&named.policy, answer)?;
         for (_, call) in &mut calls {
-            if let Kind::Calendar(window) = &mut call.policy.0 {
-                window.grid.around = answer.integer(1);
+            if let Some(calendar) = call.policy.calendar_mut() {
+                calendar.around = answer.integer(1);
             }
         }
         Some(PolicyAllCall(calls))

@@ -104,7 +104,7 @@ scripts! {
 pub(super) fn script(kind: &Kind) -> &'static Script {
     match kind {
         Kind::Bucket(_) => &BUCKET,
-        Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => &WINDOW,
+        Kind::Window(_) => &WINDOW,
         Kind::Sliding(_) => &SLIDING,
         Kind::Rolling(_) => &ROLLING,
         Kind::Interval(_) => &INTERVAL,
@@ -112,7 +112,8 @@ pub(super) fn script(kind: &Kind) -> &'static Script {
         Kind::Rgcra(_) => &RGCRA,
         Kind::Foreign(foreign) => match foreign.format {
             Format::RedisRateGcra => &REDIS_RATE_GCRA,
-            Format::Windows(..) | Format::Seconds | Format::OrgPathCounter => &COUNTER,
+            Format::WindowNumbers | Format::WindowWidths | Format::WindowStarts => &COUNTER,
+            Format::Seconds | Format::OrgPathCounter => &COUNTER,
             Format::OrgPathFunnel | Format::AllowList => &TOKENS,
             Format::Log => &LOG,
             Format::MixerFixed => &QUOTA_FIXED,

@@ -157,7 +157,7 @@ fn numbers_of(policy: &Policy, hash: &Hash) -> Hash {
     let Some(State { x, y, z, older, .. }) = state else { return Hash::new() };
     let names = match policy.0 {
         Kind::Bucket(_) | Kind::Rgcra(_) => ["u", "t", "f"],
-        Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => ["e", "n", ""],
+        Kind::Window(_) => ["e", "n", ""],
         Kind::Sliding(_) => ["s", "a", "n"],
         Kind::Rolling(_) => ["i", "w", ""],
         Kind::Interval(_) => ["u", "n", "l"],

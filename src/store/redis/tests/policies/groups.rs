@@ -332,8 +332,8 @@ fn a_calendar_of_a_group_is_asked_around_the_servers_time() {
     let mut call = group.call(0, world.lane("aaaaaaaa0"), &[([1; 3], 0, 2)]);
     for (_, call) in &mut call.0 {
         call.at = None;
-        if let Kind::Calendar(window) = &mut call.policy.0 {
-            window.grid.around = Some(T0);
+        if let Some(calendar) = call.policy.calendar_mut() {
+            calendar.around = Some(T0);
         }
     }
     let reply = world.on_server(&call).unwrap();

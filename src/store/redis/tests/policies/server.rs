@@ -74,8 +74,7 @@ fn windows_of_the_calendar_are_those_of_the_servers_time() {
     let mut world = World::new();
     let mut policy = Policy::calendar_window(3, CalendarUnit::Day).unwrap();
     let right = policy.clone();
-    let Kind::Calendar(window) = &mut policy.0 else { unreachable!() };
-    window.grid.around = Some(0);
+    policy.calendar_mut().unwrap().around = Some(0);
     let lane = world.lane("aaaaaaaaaaaaaaaa");
     let take = PolicyCall { policy, is_stored: false, at: None, lane, groups: vec![request(2)] };
     let reply = world.on_server(&take).unwrap();
