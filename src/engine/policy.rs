@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::driver::start_or_wake;
@@ -21,8 +20,7 @@ use crate::policy::{Mark, Policy};
 use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::{self, lock};
 use crate::store::{
-    AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
-    StoreCall,
+    AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, Reply, RequestGroup, StoreCall,
 };
 use crate::wire::entry::EntryId;
 
@@ -112,13 +110,10 @@ impl Flight {
         limit: Duration,
     ) -> Reply<AcquireReply> {
         let engine = &self.engine;
-        let rate = policy.rate();
         let Some(lane) = self.lane_call() else {
             unreachable!("the calls of a limiter with a policy are numbered")
         };
-        let call = engine.policy_call(policy, lane, groups.to_vec());
-        let reply = engine.attempt(call, limit);
-        reply.map(move |reply| reply.map(|reply| like_a_logs(reply, rate))).boxed()
+        engine.attempt(engine.policy_call(policy, lane, groups.to_vec()), limit)
     }
 
     /// The call's number for this attempt. A grant is dated when it was decided. One whose answer comes too late is
@@ -200,16 +195,6 @@ impl Flight {
     }
 }
 
-/// The reply in the form of a limiter's with a log.
-pub(super) fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
-    let left = reply.left.min(MAX_EXACT) as i64;
-    AcquireReply {
-        mark: Some((reply.mark, reply.now)),
-        notes: reply.notes,
-        ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
-    }
-}
-
 impl Engine {
     /// A call with these requests, under the engine's clock.
     pub(super) fn policy_call(
@@ -268,7 +253,7 @@ impl Engine {
         let call = |lane| self.policy_call(policy, lane, vec![group]);
         let (deadline, number) = (instant_after(BACKGROUND_DEADLINE), LaneCall::only(id));
         let charged = self.attempt_numbered(Operation::Settle, deadline, false, number, call);
-        Ok(like_a_logs(charged.await?, policy.rate()).left)
+        Ok(charged.await?.left)
     }
 
     /// Makes a call without requests, which gives back what its lane has abandoned.

@@ -12,7 +12,6 @@ pub(crate) type Heard = Arc<dyn Fn() + Send + Sync>;
 #[derive(Debug, Default)]
 pub(super) struct Channels(Mutex<HashMap<Arc<str>, watch::Sender<bool>>>);
 
-/// A listener to one channel.
 pub(super) struct Listener(watch::Receiver<bool>);
 
 impl Channels {
