@@ -1,6 +1,6 @@
 -- Removes the time to live of all keys. A PER_CLIENT limiter gets a far one instead: other clients' keys are
 -- out of reach, and each client's next call gives its own keys the hash's time to live.
--- Twin: src/store/calls/expire.rs.
+-- Twin: src/store/calls/keys.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {0, 1 if any key had a time to live (for PER_CLIENT: one below five years)}

@@ -1,5 +1,5 @@
 -- Reads the rate.
--- Twin: src/store/calls/config.rs.
+-- Twin: src/store/calls/rates.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {type, 1, rate, interval, keep-alive}

@@ -1,5 +1,5 @@
 -- Removes the value and the log if the limiter is of this mode, and keeps the hash.
--- Twin: src/store/calls/drop_usage.rs.
+-- Twin: src/store/calls/rates.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the type

@@ -1,5 +1,5 @@
 -- Sets the time to live of all keys, each by its own condition.
--- Twin: src/store/calls/expire.rs.
+-- Twin: src/store/calls/keys.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 'in' or 'at'

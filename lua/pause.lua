@@ -1,4 +1,4 @@
--- Pauses a limiter until a time, or ends a pause. Twin: src/store/calls/pause.rs.
+-- Pauses a limiter until a time, or ends a pause. Twin: src/store/calls/charge.rs.
 --
 -- A pause is entries that nobody holds, of more permits than the rate, which expire when it ends; the value is
 -- lowered by as much. All clients write them under the same id, so that there is only one pause.

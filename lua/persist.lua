@@ -1,5 +1,5 @@
 -- Removes the time to live of all keys, whatever they hold: a semaphore has no modes.
--- Twin: src/store/calls/whole_limiter.rs.
+-- Twin: src/store/calls/keys.rs.
 --
 -- KEYS   those of a semaphore
 -- reply  {0, 1 if any key had a time to live}

@@ -1,5 +1,5 @@
 -- Returns permits of one grant, exactly: lowers its entry to the permits that should be left.
--- Twin: src/store/calls/refund.rs.
+-- Twin: src/store/calls/give_back.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the first 17 bytes of the grant's entry

@@ -1,5 +1,5 @@
 -- Takes permits out of the log, oldest grant first, and returns them to the value.
--- Twin: src/store/calls/release.rs.
+-- Twin: src/store/calls/give_back.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock

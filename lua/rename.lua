@@ -1,5 +1,5 @@
 -- Renames the keys of an OVERALL limiter, replacing a limiter of the new name.
--- Twin: src/store/calls/whole_limiter.rs.
+-- Twin: src/store/calls/keys.rs.
 --
 -- KEYS   the five of the limiter (hash, value, log, the client's value, the client's log), then
 --        its five new ones

@@ -1,5 +1,5 @@
 -- Sets the rate, and fits value and log to it or deletes them.
--- Twin: src/store/calls/set_rate.rs.
+-- Twin: src/store/calls/rates.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock

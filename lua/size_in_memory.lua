@@ -1,5 +1,5 @@
 -- The memory that all keys take, in bytes.
--- Twin: src/store/calls/whole_limiter.rs.
+-- Twin: src/store/calls/keys.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {0, bytes}

@@ -1,5 +1,5 @@
 -- Sets the rate if there is no limiter yet.
--- Twin: src/store/calls/try_set_rate.rs.
+-- Twin: src/store/calls/rates.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   rate, interval, type, keep-alive (0 for none)

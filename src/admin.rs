@@ -74,11 +74,11 @@ impl Client {
     ) -> Result<StoredSemaphore, Error> {
         let semaphore = self.concurrency(name)?.into_limiter();
         let call = SemaphoreInspectCall { most_permits };
-        let reply = semaphore.call(Operation::Inspect, call).await?;
+        let (store_us, value, out) = semaphore.call(Operation::Inspect, call).await?;
         let core = &semaphore.engine().core;
-        let stores = reply.store_us.map(|us| us.div_euclid(1000));
+        let stores = store_us.map(|us| us.div_euclid(1000));
         let now_ms = core.told_ms().or(stores).unwrap_or_else(|| core.epoch_ms());
-        Ok(StoredSemaphore { now_ms, value: reply.value, out: reply.out })
+        Ok(StoredSemaphore { now_ms, value, out })
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::client::Client;
 use crate::decision::{Decision, Denial, Grant};
 use crate::engine::Rules;
-use crate::engine::semaphore::{Hold, Terms};
+use crate::engine::semaphore::Hold;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
 use crate::options::{LimiterOptions, OnOutage};
@@ -15,7 +15,8 @@ use crate::queue::MaxWait;
 use crate::rate::MAX_EXACT;
 use crate::store::{
     ExpireCondition, KeysCall, PermitId, RemainingTime, RenewCall, Returned, SemaphoreCounts,
-    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, refusal,
+    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreTerms, SetPermits,
+    SetPermitsCall, refusal,
 };
 
 /// The most permits of a semaphore: Java counts them in 32 bits.
@@ -132,7 +133,7 @@ impl SemaphoreOptions {
         self
     }
 
-    fn terms(&self, kind: SemaphoreKind, in_process: bool) -> Result<Terms, String> {
+    fn terms(&self, kind: SemaphoreKind, in_process: bool) -> Result<SemaphoreTerms, String> {
         if let Some(permits) = self.permits
             && !(1..=MOST_PERMITS).contains(&permits)
         {
@@ -160,7 +161,7 @@ impl SemaphoreOptions {
         // renewed.
         let lease_ms =
             lease_ms.filter(|_| !(in_process && self.renews && self.keep_alive.is_none()));
-        Ok(Terms {
+        Ok(SemaphoreTerms {
             kind,
             lease_ms,
             renews: lease_ms.is_some() && self.renews,

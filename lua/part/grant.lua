@@ -1,5 +1,5 @@
 -- The entries of one grant, by its id: an entry holds a limited number of permits, and a larger grant has
--- several, its parts. Twin: src/store/memory/grant.rs.
+-- several, its parts. Twin: src/store/memory/log.rs.
 --
 -- Reads  call, MAX_ENTRY_PERMITS
 -- Sets   in s: id, tail  the common bytes of all parts, and the number of the first

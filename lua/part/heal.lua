@@ -1,4 +1,4 @@
--- Phase 2: repairing value and log if together they are not the rate. Twin: src/store/memory/heal.rs.
+-- Phase 2: repairing value and log if together they are not the rate. Twin: src/store/memory/settle.rs.
 --
 -- Reads  sum_log (part/live_log.lua), trim, limits
 -- Sets   in s: value (part/settle.lua), and

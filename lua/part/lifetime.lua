@@ -1,4 +1,4 @@
--- The lifetime of the keys. Twin: src/store/memory/lifetime.rs.
+-- The lifetime of the keys. Twin: src/store/memory/config.rs.
 --
 -- Reads  call, int; in s: keep_alive, hash_key, value_key, log_key (part/config.lua)
 

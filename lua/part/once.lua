@@ -1,5 +1,5 @@
 -- The earlier grant of a call whose id says what it is for: the answer is what is left of it, whatever the call
--- asks for, and nothing is written. The whole log is read. Twin: src/store/memory/once.rs.
+-- asks for, and nothing is written. The whole log is read. Twin: src/store/memory/attempt.rs.
 --
 -- Reads  call, int, integer, permits_of; read_config (part/config.lua); entry (part/arguments.lua), now_text
 -- reply  as that of acquire.lua, with the kind 8: ms is the permits of the earlier grant; behind it is its date

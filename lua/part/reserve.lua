@@ -1,5 +1,5 @@
 -- Permits set aside for a large request: otherwise others would take them one by one as they come back. Twin:
--- src/store/memory/reserve.rs.
+-- src/store/memory/wait.rs.
 --
 -- Reads  call, int, limits; find_score (part/wait.lua); entry: the call's own; in s: the log, value
 

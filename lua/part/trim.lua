@@ -1,4 +1,4 @@
--- Taking permits out of the log, oldest entry first. Twin: src/store/memory/trim.rs.
+-- Taking permits out of the log, oldest entry first. Twin: src/store/memory/live_log.rs.
 --
 -- Reads  call, with_permits, PAUSE (part/entry.lua), look_at (part/live_log.lua)
 -- Sets   in s: permits, changes, log_total (part/live_log.lua), and

@@ -1,5 +1,5 @@
 -- Reads the value, and for a plain semaphore the record of the call's lane. Twin: State::read in
--- src/store/calls/semaphore/state.rs.
+-- src/store/calls/semaphore.rs.
 --
 -- KEYS   1 the value, 2 the permits that are out, 3 the channel; with a lane 4 its record: the number of its last call
 --        and the permits that this took, or gave back if the number is negative, in 7 bytes each

@@ -1,7 +1,7 @@
 -- The end of a script that changes permits: writes the value, and announces the permits that became free. A message
 -- for each wakes waiters one by one; the last of 64 stands for the rest. A user who may not publish changes permits all
 -- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
--- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
+-- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore.rs.
 --
 -- reply  last: how many hear of it; -1 if nobody is told
 if new ~= v then

@@ -9,7 +9,7 @@ use crate::client::builder::is_uuid;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::policy::Policy;
-use crate::store::{ScanCall, Store};
+use crate::store::Store;
 use crate::wire::keys::KeyParts;
 
 impl Client {
@@ -95,17 +95,17 @@ impl LimiterScan {
         }
         let Some(parts) = &mut self.parts else { return Ok(None) };
         let Some(part) = parts.front().cloned() else { return Ok(None) };
-        let call = ScanCall { part, cursor: self.cursor, count: self.count };
-        let step = move |store: &Store, limit| store.scan(call.clone(), limit);
-        let step = self.limiters.call(Operation::Scan, step).await?;
-        self.cursor = step.cursor;
+        let (cursor, count) = (self.cursor, self.count);
+        let step = move |store: &Store, limit| store.scan(&part, cursor, count, limit);
+        let (cursor, keys) = self.limiters.call(Operation::Scan, step).await?;
+        self.cursor = cursor;
         self.steps += 1;
-        if step.cursor == 0 {
+        if cursor == 0 {
             parts.pop_front();
         }
         let prefix = &*self.limiters.key_prefix;
         let mut found = Vec::new();
-        for key in step.keys {
+        for key in keys {
             match std::str::from_utf8(&key) {
                 Ok(key) => found.extend(found_key(key, prefix)),
                 Err(_) => self.unreadable += 1,

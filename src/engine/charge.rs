@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::Instant;
 
-use super::policy::like_a_logs;
 use super::refund::BACKGROUND_DEADLINE;
 use super::retry::within;
 use super::{Engine, instant_after};
@@ -71,6 +70,6 @@ impl Engine {
         let (number, rate) = (LaneCall::only(id), policy.rate());
         let call = |lane| self.policy_call(policy, lane, vec![group]);
         let charged = self.attempt_numbered(OPERATION, deadline, fails_fast, number, call).await?;
-        Ok(ChargeReply { counts: true, left: like_a_logs(charged, rate).left, rate })
+        Ok(ChargeReply { counts: true, left: charged.left, rate })
     }
 }

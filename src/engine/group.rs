@@ -113,12 +113,10 @@ impl Flight {
     ) -> Box<[Arc<Decided>]> {
         let engine = &self.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
-        let mut of_one = reply.clone();
         let entries = members.map(|(at, (member, limit))| {
             let engine = &member.engine;
             let groups = groups_of(&self.call.groups, &self.call.costs, at);
-            (of_one.rate, of_one.left) = (limit.rate, limit.left);
-            engine.learn(&groups, &of_one, audited);
+            engine.learn(&groups, limit, audited);
             if limit.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: limit.repaired });
             }
@@ -127,7 +125,7 @@ impl Flight {
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();
             let entry = match limit.mark {
-                Some(mark) => Entry::marked(mark, granted),
+                Some(it) => Entry::marked(it.mark, granted),
                 None => Entry::new(self.id, reply.entry_date, granted),
             };
             let left = u64::try_from(limit.left).unwrap_or(0);

@@ -19,7 +19,7 @@ use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
-use crate::store::{Reply, Store, StoreCall};
+use crate::store::{Reply, SemaphoreTerms, Store, StoreCall};
 use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
@@ -67,7 +67,7 @@ pub(crate) use policy::Followed;
 pub(crate) use reset::ResetOutcome;
 use retry::UntilDeadline;
 use runtimes::Runtimes;
-use semaphore::{Semaphore, Terms};
+use semaphore::Semaphore;
 pub(crate) use skew::SkewWatch;
 pub(crate) use tasks::Tasks;
 
@@ -76,7 +76,7 @@ pub(crate) use tasks::Tasks;
 pub(crate) enum Rules {
     Redisson,
     Policy(Followed),
-    Semaphore(Terms),
+    Semaphore(SemaphoreTerms),
 }
 
 impl Rules {
@@ -87,7 +87,7 @@ impl Rules {
         }
     }
 
-    pub(crate) fn terms(&self) -> Option<Terms> {
+    pub(crate) fn terms(&self) -> Option<SemaphoreTerms> {
         match self {
             Rules::Semaphore(terms) => Some(*terms),
             _ => None,
@@ -270,9 +270,9 @@ impl Engine {
         core: Arc<Core>,
         remembered: Option<Knowledge>,
     ) -> Self {
-        let server_time = match core.store.has_one_clock() {
-            true => core.server_time.clone(),
-            false => Arc::new(AtomicI64::new(0)),
+        let server_time = match core.store.is_cluster() {
+            true => Arc::new(AtomicI64::new(0)),
+            false => core.server_time.clone(),
         };
         let policy = rules.policy().map(|policy| policy.rules.word());
         let observer = LimiterObserver::new(&name, policy, &core.observers);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, Verdict};
 use super::flight::grants;
-use super::policy::{Followed, like_a_logs};
+use super::policy::Followed;
 use super::refund::Entry;
 use super::{Engine, closed, instant_after};
 use crate::clock::Now;
@@ -89,16 +89,15 @@ impl Engine {
         let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
         let deadline = instant_after(Duration::from_micros(request.deadline));
         let (began, number) = (self.core.now(), LaneCall::only(id));
-        let (engine, rate) = (self.clone(), policy.rate());
+        let engine = self.clone();
         let asked = async move {
             let call = |lane| engine.policy_call(&policy, lane, groups.clone());
             engine.attempt_numbered(Operation::Acquire, deadline, true, number, call).await
         };
         let answer = self.core.in_runtime(asked).await;
-        let reply = answer.inspect_err(|error| self.server_failed(began, error))?;
-        let granted_before = reply.granted_before;
-        let mut reply = AcquireReply { granted_before, mark: None, ..like_a_logs(reply, rate) };
-        if granted_before.is_some() || grants(&reply) {
+        let mut reply = answer.inspect_err(|error| self.server_failed(began, error))?;
+        reply.mark = None;
+        if reply.granted_before.is_some() || grants(&reply) {
             reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
         }
         Ok(reply)

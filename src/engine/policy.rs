@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::driver::start_or_wake;
@@ -18,11 +17,9 @@ use super::refund::BACKGROUND_DEADLINE;
 use super::{Engine, instant_after};
 use crate::error::{Error, Operation};
 use crate::policy::Policy;
-use crate::rate::{MAX_EXACT, Rate};
+use crate::rate::Rate;
 use crate::rt::{self, lock};
-use crate::store::{
-    AcquireReply, LaneCall, PolicyCall, PolicyReply, Reply, RequestGroup, StoreCall,
-};
+use crate::store::{AcquireReply, LaneCall, PolicyCall, Reply, RequestGroup, StoreCall};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Followed {
@@ -104,13 +101,10 @@ impl Flight {
         limit: Duration,
     ) -> Reply<AcquireReply> {
         let engine = &self.engine;
-        let rate = policy.rate();
         let Some(lane) = self.lane_call() else {
             unreachable!("the calls of a limiter with a policy are numbered")
         };
-        let call = engine.policy_call(policy, lane, groups.to_vec());
-        let reply = engine.attempt(call, limit);
-        reply.map(move |reply| reply.map(|reply| like_a_logs(reply, rate))).boxed()
+        engine.attempt(engine.policy_call(policy, lane, groups.to_vec()), limit)
     }
 
     /// The call's number for this attempt. A grant is dated when it was decided. One whose answer comes too late is
@@ -188,16 +182,6 @@ impl Flight {
                 let _ = engine.give_back_abandoned(number).await;
             });
         }
-    }
-}
-
-/// The reply in the form of a limiter's with a log.
-pub(super) fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
-    let left = reply.left.min(MAX_EXACT) as i64;
-    AcquireReply {
-        mark: Some((reply.mark, reply.now)),
-        notes: reply.notes,
-        ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
     }
 }
 

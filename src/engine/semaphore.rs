@@ -23,32 +23,17 @@ use crate::decision::DecidedBy;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
 use crate::queue::Time;
-use crate::rate::{Mode, Rate};
 use crate::rt::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
-    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased, SetPermits,
-    SetPermitsCall,
+    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased, SemaphoreTerms,
+    SetPermits, SetPermitsCall,
 };
-
-/// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Terms {
-    pub(crate) kind: SemaphoreKind,
-    /// `None`: leases without end.
-    pub(crate) lease_ms: Option<u64>,
-    /// Whether leases are renewed while permits are held.
-    pub(crate) renews: bool,
-    /// The time to live of the keys after each acquire and renewal; `None` if nothing is said about it.
-    pub(crate) keep_alive_ms: Option<u64>,
-    /// The permits to set if there is no semaphore.
-    pub(crate) create: Option<u64>,
-}
 
 /// The state of one semaphore in one client.
 pub(crate) struct Semaphore {
-    pub(crate) terms: Terms,
+    pub(crate) terms: SemaphoreTerms,
     /// The permits that are held, by the first of their ids, until they are given back.
     held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
     /// What the next call gives back.
@@ -113,7 +98,7 @@ const IDS_PER_CALL: u32 = 1000;
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Semaphore {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(terms: SemaphoreTerms) -> Self {
         Semaphore {
             terms,
             held: Mutex::default(),
@@ -220,29 +205,14 @@ impl Flight {
         let engine = &self.engine;
         let terms = semaphore.terms;
         let call = SemaphoreAcquireCall {
-            kind: terms.kind,
+            terms,
             at: terms.told_ms(&engine.core),
             id: self.permits_id(),
             lane: self.number.clone(),
             is_repeat: !self.attempts.is_first(),
-            lease_ms: terms.lease_ms,
-            keep_alive_ms: terms.keep_alive_ms,
-            create: terms.create,
             groups: groups.to_vec(),
         };
-        let reply = engine.attempt(call, limit);
-        let like_a_limiters = move |reply: crate::store::SemaphoreReply| {
-            let total = match terms.kind {
-                SemaphoreKind::Expirable => reply.total,
-                // Nobody knows how many are out.
-                SemaphoreKind::Plain => {
-                    terms.create.unwrap_or(reply.free.max(0) as u64 + reply.granted)
-                }
-            };
-            let rate = terms.rate(total);
-            AcquireReply::new(reply.now, rate, reply.free, reply.outcomes)
-        };
-        reply.map(move |reply| reply.map(like_a_limiters)).boxed()
+        engine.attempt(call, limit)
     }
 
     /// Gives back what this call may have been granted; a plain semaphore's next call does that.
@@ -277,26 +247,11 @@ impl Flight {
     }
 }
 
-impl Terms {
-    /// Those of a semaphore in this process, whose holders live as long as it does.
-    pub(crate) const IN_PROCESS: Terms = Terms {
-        kind: SemaphoreKind::Expirable,
-        lease_ms: None,
-        renews: false,
-        keep_alive_ms: None,
-        create: None,
-    };
-
+impl SemaphoreTerms {
     /// The time that calls name. Nothing of a plain semaphore depends on it, and reading its clock costs a server a
     /// tenth of a call.
     fn told_ms(&self, core: &Core) -> Option<i64> {
         if self.kind == SemaphoreKind::Plain { Some(0) } else { core.told_ms() }
-    }
-
-    /// What this client knows of a semaphore, in the form in which it knows limiters.
-    pub(crate) fn rate(&self, permits: u64) -> Rate {
-        const NO_LEASE_MS: u64 = 30_000;
-        Rate::from_wire(Mode::Overall, permits, self.lease_ms.unwrap_or(NO_LEASE_MS), 0)
     }
 }
 
@@ -829,14 +784,11 @@ impl Semaphore {
     /// A call that only gives back what its lane has abandoned.
     pub(super) fn call_without_requests(&self, lane: LaneCall) -> SemaphoreAcquireCall {
         SemaphoreAcquireCall {
-            kind: self.terms.kind,
+            terms: SemaphoreTerms { kind: self.terms.kind, ..SemaphoreTerms::IN_PROCESS },
             at: Some(0),
             id: CallId([0; 12]),
             lane: Some(lane),
             is_repeat: false,
-            lease_ms: None,
-            keep_alive_ms: None,
-            create: None,
             groups: Vec::new(),
         }
     }

@@ -61,9 +61,9 @@ impl Flight {
         );
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
-        let (decided_at, at_us) = (rt::now(), reply.mark.map_or(0, |(_, at)| at));
+        let (decided_at, at_us) = (rt::now(), reply.mark.map_or(0, |it| it.now));
         let entry = match reply.mark {
-            Some((mark, _)) => Entry::marked(mark, granted + leased),
+            Some(it) => Entry::marked(it.mark, granted + leased),
             None => Entry::new(self.id, reply.entry_date, granted + leased),
         };
         self.number_answered(&mut state, granted + leased > 0);

@@ -7,8 +7,7 @@ use crate::engine::ResetOutcome;
 use crate::error::{Error, Operation};
 use crate::rate::{MAX_EXACT, whole_ms};
 use crate::store::{
-    ClearExpireCall, ExpireCall, ExpireCondition, KeysCall, Lifetime, RemainingTime,
-    RemainingTimeCall, RenameCall, SizeCall,
+    ExpireCondition, KeysCall, Lifetime, RemainingTime, RemainingTimeCall, RenameCall, SizeCall,
 };
 
 impl RateLimiter {
@@ -63,7 +62,7 @@ impl RateLimiter {
     ) -> Result<bool, Error> {
         let lifetime = lifetime.map_err(|detail| self.invalid(Operation::Expire, detail))?;
         let reset = self.engine().begin_reset();
-        let expires = self.call(Operation::Expire, ExpireCall { lifetime, condition }).await?;
+        let expires = self.call(Operation::Expire, KeysCall::Expire(lifetime, condition)).await?;
         if !expires {
             reset.end(ResetOutcome::Unchanged);
         }
@@ -78,7 +77,7 @@ impl RateLimiter {
     /// own keys at its next call, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports
     /// as endless.
     pub async fn clear_expire(&self) -> Result<bool, Error> {
-        self.call(Operation::ClearExpire, ClearExpireCall).await
+        self.call(Operation::ClearExpire, KeysCall::ClearExpire).await
     }
 
     /// How long the limiter will exist if it is not used. Redisson's `remainTimeToLive`.

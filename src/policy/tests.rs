@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    LaneCall, Outcome, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall, PolicyReply,
+    AcquireReply, LaneCall, Outcome, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall,
     RequestGroup, decided,
 };
 use crate::wire::keys::Keys;
@@ -151,7 +151,7 @@ impl Limiter {
         Limiter { store, keys: Keys::new("{limiter}:policy", "c"), policy: policy.clone() }
     }
 
-    fn call(&self, at: i64, groups: Vec<RequestGroup>) -> PolicyReply {
+    fn call(&self, at: i64, groups: Vec<RequestGroup>) -> AcquireReply {
         let (policy, at) = (self.policy.clone(), Some(at));
         let call = PolicyCall { policy, is_stored: false, at, lane: next_call(), groups };
         self.store.run(&self.keys, &call).unwrap()
@@ -161,7 +161,7 @@ impl Limiter {
     fn take(&self, at: i64, permits: u64) -> Result<Mark, i64> {
         let reply = self.call(at, vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }]);
         match reply.outcomes[0].outcome {
-            Outcome::Granted => Ok(reply.mark),
+            Outcome::Granted => Ok(reply.mark.unwrap().mark),
             Outcome::Scheduled { start, mark } if start == at => Ok(mark),
             Outcome::Refused(wait) if !wait.at_least => Err(wait.us as i64),
             other => panic!("{other:?}"),

@@ -70,7 +70,7 @@ pub(super) enum Effect {
 impl Effect {
     pub(super) fn of<C: StoreCall>() -> Self {
         match name_of::<C>() {
-            "ReleaseCall" | "ExpireCall" | "ClearExpireCall" | "SetPermitsCall" => Effect::Once,
+            "ReleaseCall" | "SetPermitsCall" => Effect::Once,
             "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "KeysCall" | "RenameCall" => {
                 Effect::Resets
             }
@@ -158,7 +158,7 @@ impl SimServer {
         let mut state = self.state();
         let permits = &mut state.permits;
         if let Some(acquire) = call.downcast_ref::<SemaphoreAcquireCall>() {
-            *permits = permits.or(acquire.create.map(|permits| permits as i64));
+            *permits = permits.or(acquire.terms.create.map(|permits| permits as i64));
         } else if let Some(set) = call.downcast_ref::<SetPermitsCall>() {
             let out = || self.live_permits().entries.len() as i64;
             *permits = match set.rule {

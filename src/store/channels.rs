@@ -12,7 +12,6 @@ pub(crate) type Heard = Arc<dyn Fn(u64) + Send + Sync>;
 #[derive(Debug, Default)]
 pub(super) struct Channels(Mutex<HashMap<Arc<str>, watch::Sender<u64>>>);
 
-/// A listener to one channel.
 pub(super) struct Listener(watch::Receiver<u64>);
 
 impl Channels {

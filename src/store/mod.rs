@@ -92,7 +92,6 @@ impl Store {
         }
     }
 
-    /// Makes one round trip.
     pub(crate) fn ping(&self, limit: Duration) -> Reply<()> {
         self.server().map_or_else(|| ready(Ok(())).boxed(), |server| server.ping(limit))
     }
@@ -105,13 +104,20 @@ impl Store {
         }
     }
 
-    /// Looks at some of a part's keys, and returns the likely values and logs among them.
-    pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
+    /// One step of a walk over all keys of a part: looks at about `count` of them, and returns the cursor of the next
+    /// step, 0 at the end as at the beginning, and the likely values and logs among them.
+    pub(crate) fn scan(
+        &self,
+        part: &Arc<str>,
+        cursor: u64,
+        count: u32,
+        limit: Duration,
+    ) -> Reply<(u64, Vec<Vec<u8>>)> {
         match self {
-            Store::Redis(store) => store.scan(call, limit),
+            Store::Redis(store) => store.scan(part.clone(), cursor, count, limit),
             Store::InProcess(store) => {
                 let keys = store.live_keys().iter().map(|key| key.as_bytes().to_vec()).collect();
-                ready(Ok(ScanReply { cursor: 0, keys })).boxed()
+                ready(Ok((0, keys))).boxed()
             }
             #[cfg(test)]
             _ => unreachable!("no test scans such a store"),
@@ -138,12 +144,8 @@ impl Store {
         self.server().map_or(0, |server| server.part_of(keys))
     }
 
-    /// Whether one clock dates all grants, rather than one for each part of the store.
-    pub(crate) fn has_one_clock(&self) -> bool {
-        !self.is_cluster()
-    }
-
-    fn is_cluster(&self) -> bool {
+    /// Whether each part of the store dates its grants by its own clock.
+    pub(crate) fn is_cluster(&self) -> bool {
         self.server().is_some_and(RedisStore::is_cluster)
     }
 
@@ -158,31 +160,4 @@ impl Store {
             server.runtime_ended(runtime);
         }
     }
-}
-
-/// One step of a walk over all keys.
-#[derive(Clone, Debug)]
-pub(crate) struct ScanCall {
-    /// The server, as [`Store::scan_parts`] names it.
-    pub(crate) part: Arc<str>,
-    /// 0 to begin.
-    pub(crate) cursor: u64,
-    /// How many keys to look at in this step, approximately.
-    pub(crate) count: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScanReply {
-    /// The cursor of the next step; 0 at the end.
-    pub(crate) cursor: u64,
-    pub(crate) keys: Vec<Vec<u8>>,
-}
-
-/// The answer of a test's store to a call whose type the store has found out.
-#[cfg(all(test, not(shuttle)))]
-pub(crate) fn answer_to<C: StoreCall, T: 'static + Send>(reply: Reply<T>) -> Reply<C::Reply> {
-    let same = |reply: T| (Box::new(reply) as Box<dyn std::any::Any>).downcast::<C::Reply>();
-    reply
-        .map(move |reply| reply.map(|reply| *same(reply).expect("the reply is the call's")))
-        .boxed()
 }

@@ -3,7 +3,6 @@
 use crate::error::{Error, ErrorKind, Execution, NO_PARAMETERS};
 use crate::wire::{FIELDS, KEEP_ALIVE, TYPE};
 
-/// The error of a call that was executed.
 pub(crate) fn executed(kind: ErrorKind, detail: impl Into<String>) -> Error {
     Error::new(kind, Execution::Executed).with_detail(detail.into())
 }
@@ -52,7 +51,6 @@ pub(crate) fn no_parameters() -> Error {
     executed(ErrorKind::NotInitialized, NO_PARAMETERS)
 }
 
-/// The error of a semaphore that does not exist.
 pub(crate) fn no_semaphore() -> Error {
     Error::new(ErrorKind::NotInitialized, Execution::Executed)
 }
@@ -99,12 +97,10 @@ pub(crate) fn foreign_entry(bytes: usize) -> Error {
     executed(ErrorKind::ForeignEntry, detail)
 }
 
-/// The error of a key of the wrong type.
 pub(crate) fn wrong_type() -> Error {
     Error::new(ErrorKind::WrongType, Execution::Executed)
 }
 
-/// The error of renaming a limiter that does not exist.
 pub(crate) fn nothing_to_rename() -> Error {
     executed(ErrorKind::NotInitialized, "there is no limiter of that name")
 }

@@ -5,7 +5,7 @@
 pub(crate) mod entry;
 pub(crate) mod keys;
 
-use crate::rate::{MAX_EXACT, Mode};
+use crate::rate::{MAX_EXACT, Mode, Rate};
 
 // Fields of the hash.
 pub(crate) const RATE: &str = "rate";
@@ -20,6 +20,13 @@ pub(crate) fn mode_text(mode: Mode) -> &'static str {
         Mode::Overall => "0",
         Mode::PerClient => "1",
     }
+}
+
+/// The texts of the [`FIELDS`] for this rate.
+pub(crate) fn texts(rate: &Rate) -> [String; 4] {
+    let numbers = [rate.permits(), rate.interval_ms(), rate.keep_alive_ms()];
+    let [permits, interval, keep_alive] = numbers.map(|number| number.to_string());
+    [permits, interval, mode_text(rate.mode()).to_owned(), keep_alive]
 }
 
 /// Parses an integer as `INCRBY` does: no sign except a minus, no leading zeros.

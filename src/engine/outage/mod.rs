@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 
-use super::semaphore::Terms;
 use super::{Core, Engine, LONGEST_TIMER, Rules, Tasks, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
@@ -24,8 +23,8 @@ use crate::options::OnOutage;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
-use crate::store::Store;
 use crate::store::memory::InProcessStore;
+use crate::store::{SemaphoreTerms, Store};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -178,7 +177,7 @@ impl LocalStore {
         let number = self.limiters.fetch_add(1, Ordering::Relaxed);
         let name = number.to_string();
         let (rules, keys) = match &of.semaphore {
-            Some(_) => (Rules::Semaphore(Terms::IN_PROCESS), Keys::of_semaphore(&name)),
+            Some(_) => (Rules::Semaphore(SemaphoreTerms::IN_PROCESS), Keys::of_semaphore(&name)),
             None => (Rules::Redisson, Keys::new(&name, "")),
         };
         let engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);

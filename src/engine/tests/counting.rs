@@ -180,6 +180,14 @@ fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
     requests.filter(|_| is_granted(outcomes.next())).sum()
 }
 
+/// The answer of a test's store to a call whose type the store has found out.
+fn answer_to<C: StoreCall, T: 'static + Send>(reply: Reply<T>) -> Reply<C::Reply> {
+    let same = |reply: T| (Box::new(reply) as Box<dyn Any>).downcast::<C::Reply>();
+    reply
+        .map(move |reply| reply.map(|reply| *same(reply).expect("the reply is the call's")))
+        .boxed()
+}
+
 impl CountingStore {
     pub(crate) fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
         let any: &dyn Any = &call;

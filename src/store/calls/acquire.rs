@@ -5,8 +5,6 @@
 use super::*;
 use crate::options::Fraction;
 use crate::policy::{Mark, Notes};
-use crate::store::memory::acquire::acquire;
-use crate::wire::entry::EntryId;
 
 mod wire;
 
@@ -101,13 +99,11 @@ pub(crate) struct RequestGroup {
     pub(crate) count: u64,
 }
 
-/// The sum of all requested permits.
 pub(crate) fn total_permits(groups: &[RequestGroup]) -> u64 {
     let permits = groups.iter().map(|group| group.permits.saturating_mul(group.count));
     permits.fold(0, u64::saturating_add)
 }
 
-/// The number of requests.
 pub(crate) fn request_count(groups: &[RequestGroup]) -> u64 {
     groups.iter().map(|group| group.count).sum()
 }
@@ -136,6 +132,51 @@ pub(crate) fn decided(
     })
 }
 
+/// Facts known to a client limited to its share that are not in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShareTerms {
+    /// The least number of other parties: they held permits not long ago, or are presumed to exist.
+    pub(crate) others: u64,
+    /// The permits that everybody has left for long enough: anybody may take them.
+    pub(crate) unclaimed: u64,
+    /// The time until there may be more to take, in ms, unless some of the client's own permits come back
+    /// before.
+    pub(crate) retry_after_ms: u64,
+    /// Whether a request for more than the whole share passes if the client holds less than the share.
+    pub(crate) may_exceed: bool,
+}
+
+/// The holders of permits, found by a call that was limited to its client's share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holders {
+    /// The number of parties that the other clients of this crate count as.
+    pub(crate) others: u64,
+    pub(crate) redisson: bool,
+    pub(crate) share: u64,
+    pub(crate) entries: u64,
+}
+
+impl ShareTerms {
+    /// The terms as an argument for `lua/part/share.lua`.
+    pub(super) fn text(&self) -> String {
+        let [unclaimed, after] =
+            [self.unclaimed, self.retry_after_ms].map(|number| number.min(MAX_EXACT));
+        let (others, may_exceed) = (self.others.min(MAX_OTHERS), u8::from(self.may_exceed));
+        format!("{others},{unclaimed},{after},{may_exceed}")
+    }
+}
+
+impl Holders {
+    pub(super) fn read(answer: ServerAnswer<'_>) -> Option<Self> {
+        Some(Holders {
+            others: answer.unsigned(0)?,
+            redisson: answer.unsigned(1)? == 1,
+            share: answer.unsigned(2)?,
+            entries: answer.unsigned(3)?,
+        })
+    }
+}
+
 /// Whether a call has been attempted before, and with what dates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Earlier {
@@ -160,7 +201,6 @@ impl Earlier {
     }
 }
 
-/// The answer to an [`AcquireCall`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireReply {
     /// The time at which it was decided, epoch ms.
@@ -178,13 +218,25 @@ pub(crate) struct AcquireReply {
     /// The permits by which value and log together fell short of the rate before this call repaired them;
     /// negative if they exceeded it. [`exact`](crate::rate::exact).
     pub(crate) repaired: i64,
-    /// The permits of the earlier grant that a key has, instead of those that the call asked for.
+    /// The permits of an earlier grant: that a key has, instead of those that the call asked for, or that an earlier
+    /// attempt was granted under a policy.
     pub(crate) granted_before: Option<u64>,
-    /// The limiters of a group after the call, in the call's order; empty for a limiter alone.
-    pub(crate) limits: Vec<LimitReply>,
-    /// What a limiter with a policy says of the call's grant, to refund it, and the time of the decision, epoch µs.
-    pub(crate) mark: Option<(Mark, i64)>,
+    /// The reply of each limiter of a group, in the call's order; none for a limiter alone.
+    pub(crate) limits: Vec<AcquireReply>,
+    /// What a limiter with a policy says of the call's grant.
+    pub(crate) mark: Option<Marked>,
     pub(crate) notes: Notes,
+}
+
+/// What a limiter with a policy says of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// What the grant is given back by.
+    pub(crate) mark: Mark,
+    /// The time of the decision, epoch microseconds, which an earlier attempt may have found.
+    pub(crate) at: i64,
+    /// The store's time, epoch microseconds.
+    pub(crate) now: i64,
 }
 
 impl AcquireReply {
@@ -205,13 +257,15 @@ impl AcquireReply {
         }
     }
 
-    /// The reply about several limiters, with the fewest permits left, and the rate of the shortest interval, which
-    /// decides whether an answer is late.
-    pub(crate) fn of_group(now: i64, outcomes: Vec<OutcomeGroup>, limits: Vec<LimitReply>) -> Self {
+    /// The reply about several limiters, from that of each: with the fewest permits left, and the rate of the shortest
+    /// interval, which decides whether an answer is late.
+    pub(crate) fn of_group(mut limits: Vec<AcquireReply>, outcomes: Vec<OutcomeGroup>) -> Self {
+        limits.iter_mut().for_each(|limit| limit.outcomes.clone_from(&outcomes));
+        let (now, entry_date) = (limits[0].now, limits[0].entry_date);
         let rate = limits.iter().map(|limit| limit.rate).min_by_key(Rate::interval_ms);
         let rate = rate.unwrap_or_else(|| unreachable!("a group has at least one limiter"));
         let left = limits.iter().map(|limit| limit.left).min().unwrap_or(0);
-        AcquireReply { limits, ..AcquireReply::new(now, rate, left, outcomes) }
+        AcquireReply { entry_date, limits, ..AcquireReply::new(now, rate, left, outcomes) }
     }
 
     /// The rate that the client has now seen; `None` if no more than before. A call whose requests all exceed
@@ -225,14 +279,12 @@ impl AcquireReply {
     }
 }
 
-/// Requests with the same outcome, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeGroup {
     pub(crate) count: u64,
     pub(crate) outcome: Outcome,
 }
 
-/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,

@@ -5,9 +5,6 @@
 
 use super::acquire::{entry_of, read_outcome};
 use super::*;
-use crate::policy::{Mark, Notes};
-use crate::rate::exact;
-use crate::store::memory::acquire::acquire_all;
 
 script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/grant_usual_all",
     "part/numbers",
@@ -20,19 +17,6 @@ script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "pa
 /// attempts, and equally many requests with the same waits; the first says these.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireAllCall(pub(crate) Vec<(Keys, AcquireCall)>);
-
-/// One limiter after an [`AcquireAllCall`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LimitReply {
-    pub(crate) rate: Rate,
-    pub(crate) left: i64,
-    /// See [`AcquireReply::repaired`].
-    pub(crate) repaired: i64,
-    /// What a limiter with a policy says of the call's grant, to refund it.
-    pub(crate) mark: Option<Mark>,
-    /// What a limiter with a policy says besides.
-    pub(crate) notes: Notes,
-}
 
 impl StoreCall for AcquireAllCall {
     type Reply = AcquireReply;
@@ -56,8 +40,8 @@ impl StoreCall for AcquireAllCall {
                 .arg(entry_of(call.id, total))
                 .arg(total)
                 .seen(call.seen)
-                .arg(call.creation())
-                .arg(call.audit_limit.min(crate::rate::MAX_EXACT))
+                .arg(call.create.map_or(String::new(), |rate| texts(&rate).join(" ")))
+                .arg(call.audit_limit.min(MAX_EXACT))
                 .arg(pack_groups(&call.groups))
         })
     }
@@ -75,37 +59,31 @@ impl StoreCall for AcquireAllCall {
             answered = answered.checked_add(count)?;
             push_outcome(&mut outcomes, count, outcome);
         }
+        let now = answer.integer(5)?;
         let limits = (0..limits.len()).map(|at| {
             let limit = limits.list(at)?;
-            let (left, repaired) = (limit.integer(1)?, exact(limit.integer(5)?));
-            Some(LimitReply {
-                rate: limit.rate()?,
-                left,
-                repaired,
-                mark: None,
-                notes: Notes::default(),
-            })
+            let reply = AcquireReply::new(now, limit.rate()?, limit.integer(1)?, Vec::new());
+            Some(AcquireReply { repaired: exact(limit.integer(5)?), ..reply })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
         let is_whole =
             answered == request_count(&self.0[0].1.groups) && limits.len() == self.0.len();
-        let now = answer.integer(5)?;
-        is_whole.then(|| AcquireReply::of_group(now, outcomes, limits))
+        is_whole.then(|| AcquireReply::of_group(limits, outcomes))
     }
 }
 
 impl AcquireAllCall {
     /// All requests were granted, and the rates are those that the client last saw.
     fn read_short(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
+        let now = answer.integer(0)?;
         let limits = self.0.iter().enumerate().map(|(at, (_, call))| {
-            let (rate, left) = (call.seen?, answer.integer(at + 1)?);
-            Some(LimitReply { rate, left, repaired: 0, mark: None, notes: Notes::default() })
+            Some(AcquireReply::new(now, call.seen?, answer.integer(at + 1)?, Vec::new()))
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
         let outcomes = vec![OutcomeGroup {
             count: request_count(&self.0[0].1.groups),
             outcome: Outcome::Granted,
         }];
-        Some(AcquireReply::of_group(answer.integer(0)?, outcomes, limits))
+        Some(AcquireReply::of_group(limits, outcomes))
     }
 }

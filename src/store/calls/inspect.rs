@@ -8,11 +8,6 @@ use super::*;
 use crate::inspection::{
     Budget, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
 };
-use crate::rate::MAX_EXACT;
-use crate::store::memory::config::config_of;
-use crate::store::memory::keyspace::{Data, Keyspace};
-use crate::store::refusal::wrong_type;
-use crate::wire::FIELDS;
 
 script!(INSPECT, AtReceiver: "inspect");
 
@@ -37,7 +32,7 @@ impl InspectReply {
     pub(crate) fn rate(&self) -> Result<Option<Rate>, Error> {
         let StoredRate { rate, interval, mode, keep_alive } = match &self.hash {
             StoredKey::Missing => return Ok(None),
-            StoredKey::WrongType => return Err(wrong_type()),
+            StoredKey::WrongType => return Err(refusal::wrong_type()),
             StoredKey::Present { content, .. } => content,
         };
         let fields = FIELDS.into_iter().zip([rate, interval, mode, keep_alive]);
@@ -52,17 +47,16 @@ impl StoreCall for InspectCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<InspectReply, Error> {
         let most_entries = usize::try_from(self.most_entries).unwrap_or(usize::MAX);
         let budget = |value, log| Budget {
-            value: look(space, value, |data| data.as_text().map(str::to_owned)),
-            log: look(space, log, |data| {
-                let log = data.as_log()?;
-                let entries = log.iter().take(most_entries).map(LogEntry::of).collect();
-                Some(StoredLog { len: log.len() as u64, entries })
+            value: look(space, value, space.text(value), str::to_owned),
+            log: look(space, log, space.log(log), |log| StoredLog {
+                len: log.len() as u64,
+                entries: log.iter().take(most_entries).map(LogEntry::of).collect(),
             }),
         };
         Ok(InspectReply {
             store_us: Some(space.now().saturating_mul(1000)),
-            hash: look(space, &keys.hash, |data| {
-                data.as_hash().map(|fields| stored_rate(FIELDS.map(|it| fields.get(it).cloned())))
+            hash: look(space, &keys.hash, space.hash(&keys.hash), |fields| {
+                stored_rate(FIELDS.map(|name| fields.get(name).cloned()))
             }),
             budgets: [
                 budget(&keys.value, &keys.permits),
@@ -93,36 +87,26 @@ impl StoreCall for InspectCall {
     }
 }
 
-/// Reads the stored state of a semaphore, by the script for limiters. Writes nothing.
+/// Reads the stored state of a semaphore, by the script for limiters. Writes nothing. The reply is the store's clock, as
+/// [`InspectReply::store_us`], the value, and the permits that are out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SemaphoreInspectCall {
     /// The most permits to read, those whose leases end first.
     pub(crate) most_permits: u64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SemaphoreInspectReply {
-    /// See [`InspectReply::store_us`].
-    pub(crate) store_us: Option<i64>,
-    pub(crate) value: StoredKey<String>,
-    pub(crate) out: StoredKey<StoredPermits>,
-}
-
 impl StoreCall for SemaphoreInspectCall {
-    type Reply = SemaphoreInspectReply;
+    type Reply = (Option<i64>, StoredKey<String>, StoredKey<StoredPermits>);
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreInspectReply, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Self::Reply, Error> {
         let most = usize::try_from(self.most_permits).unwrap_or(usize::MAX);
         let permit = |(end, id): (i64, &[u8])| StoredPermit::of(id, end as f64);
-        Ok(SemaphoreInspectReply {
-            store_us: Some(space.now().saturating_mul(1000)),
-            value: look(space, &keys.hash, |data| data.as_text().map(str::to_owned)),
-            out: look(space, &keys.value, |data| {
-                let out = data.as_log()?;
-                let permits = out.iter().take(most).map(permit).collect();
-                Some(StoredPermits { len: out.len() as u64, permits })
-            }),
-        })
+        let value = look(space, &keys.hash, space.text(&keys.hash), str::to_owned);
+        let out = look(space, &keys.value, space.log(&keys.value), |out| StoredPermits {
+            len: out.len() as u64,
+            permits: out.iter().take(most).map(permit).collect(),
+        });
+        Ok((Some(space.now().saturating_mul(1000)), value, out))
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
@@ -132,16 +116,13 @@ impl StoreCall for SemaphoreInspectCall {
             .arg(self.most_permits.min(MAX_EXACT))
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreInspectReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Self::Reply> {
         let permits = |key: ServerAnswer<'_>| {
             let permits = members(key, StoredPermit::of)?;
             Some(StoredPermits { len: key.unsigned(1)?, permits })
         };
-        Some(SemaphoreInspectReply {
-            store_us: store_us(answer)?,
-            value: stored(answer.list(3)?, |content| text(content, 1))?,
-            out: stored(answer.list(4)?, permits)?,
-        })
+        let value = stored(answer.list(3)?, |content| text(content, 1))?;
+        Some((store_us(answer)?, value, stored(answer.list(4)?, permits)?))
     }
 }
 
@@ -149,16 +130,19 @@ fn stored_rate([rate, interval, mode, keep_alive]: [Option<String>; 4]) -> Store
     StoredRate { rate, interval, mode, keep_alive }
 }
 
-/// The state of a key; `read` returns `None` for another type.
-fn look<T>(space: &Keyspace, key: &str, read: impl Fn(&Data) -> Option<T>) -> StoredKey<T> {
-    let Some(slot) = space.get(key) else { return StoredKey::Missing };
-    match read(&slot.data) {
-        Some(content) => {
-            let left = |at: i64| u64::try_from(at.saturating_sub(space.now())).unwrap_or(0);
-            let time_to_live = slot.expires_at.map(left).map(Duration::from_millis);
-            StoredKey::Present { content, time_to_live }
-        }
-        None => StoredKey::WrongType,
+/// The state of a key, whose content has been read.
+fn look<T, U>(
+    space: &Keyspace,
+    key: &str,
+    content: Result<Option<T>, Error>,
+    show: impl Fn(T) -> U,
+) -> StoredKey<U> {
+    let left = |at: i64| u64::try_from(at.saturating_sub(space.now())).unwrap_or(0);
+    let time_to_live = space.expires_at(key).map(left).map(Duration::from_millis);
+    match content {
+        Ok(None) => StoredKey::Missing,
+        Ok(Some(content)) => StoredKey::Present { content: show(content), time_to_live },
+        Err(_) => StoredKey::WrongType,
     }
 }
 
@@ -167,15 +151,12 @@ fn stored<'a, T>(
     key: ServerAnswer<'a>,
     read: impl Fn(ServerAnswer<'a>) -> Option<T>,
 ) -> Option<StoredKey<T>> {
-    /// The replies in place of a time to live: for a key without one, and for a key of another type.
-    const ENDLESS: i64 = -1;
-    const WRONG_TYPE: i64 = -2;
     if key.len() == 0 {
         return Some(StoredKey::Missing);
     }
     let time_to_live = match key.integer(0)? {
-        WRONG_TYPE => return Some(StoredKey::WrongType),
-        ENDLESS => None,
+        -2 => return Some(StoredKey::WrongType),
+        -1 => None,
         ms => Some(Duration::from_millis(u64::try_from(ms).ok()?)),
     };
     Some(StoredKey::Present { content: read(key)?, time_to_live })

@@ -8,58 +8,47 @@ use std::fmt;
 // Also the imports that the files of this folder have in common.
 use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::Rate;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::rate::{MAX_EXACT, Mode, Rate, exact};
+use crate::store::limits::*;
+use crate::store::memory::*;
+use crate::store::redis::{ServerAnswer, ServerCommand, check_one_slot, check_same_slot, script};
+use crate::store::refusal;
+use crate::wire::entry::*;
 use crate::wire::keys::Keys;
+use crate::wire::{FIELDS, KEEP_ALIVE, TYPE, integer, mode_text, texts};
 
 mod acquire;
 mod acquire_all;
 mod charge;
-mod config;
-mod drop_usage;
-mod expire;
-mod foreign;
+mod give_back;
 #[cfg(any(feature = "admin", test))]
 mod inspect;
-mod pause;
+mod keys;
 mod peek;
 mod policy;
 mod policy_all;
 mod policy_script;
-mod refund;
-mod release;
+mod rates;
 mod remove_unused;
 mod repair;
 mod semaphore;
 mod server;
-mod set_rate;
-mod share;
-mod try_set_rate;
-mod whole_limiter;
 
 pub(crate) use acquire::*;
 pub(crate) use acquire_all::*;
 pub(crate) use charge::*;
-pub(crate) use config::*;
-pub(crate) use drop_usage::*;
-pub use expire::*;
+pub(crate) use give_back::*;
 #[cfg(any(feature = "admin", test))]
 pub(crate) use inspect::*;
-pub(crate) use pause::*;
+pub use keys::*;
 pub(crate) use peek::*;
 pub(crate) use policy::*;
 pub(crate) use policy_all::*;
-pub(crate) use refund::*;
-pub(crate) use release::*;
+pub(crate) use rates::*;
 pub(crate) use remove_unused::*;
 pub use repair::*;
 pub(crate) use semaphore::*;
 pub(crate) use server::*;
-pub(crate) use set_rate::*;
-pub(crate) use share::*;
-pub(crate) use try_set_rate::*;
-pub(crate) use whole_limiter::*;
 
 /// A call that a store can answer about one limiter.
 pub(crate) trait StoreCall: Clone + Send + Sync + 'static {

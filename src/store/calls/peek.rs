@@ -3,10 +3,6 @@
 //! `lua/peek.lua` is its twin.
 
 use super::*;
-use crate::rate::MAX_EXACT;
-use crate::store::memory::config::read_all;
-use crate::store::memory::heal::{audit_limit, heal};
-use crate::store::memory::settle::settle;
 
 script!(PEEK, AtEither, of a limiter: "peek");
 

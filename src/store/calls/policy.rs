@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::foreign::{around, check_foreign};
 use super::policy_script::script;
 use super::*;
 use crate::clock::system_ms;
@@ -15,14 +14,12 @@ use crate::policy::frame::{Limiter, Record};
 use crate::policy::packed;
 use crate::policy::window::{Grid, Window};
 use crate::policy::{ChangeRule, Kind, Mark, Notes, Policy};
-use crate::wire::entry::EntryId;
 
 script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
 
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyCall {
-    /// The rules, and their parameters.
     pub(crate) policy: Policy,
     /// Whether the parameters in force are the stored ones: then `policy` only says which rules.
     pub(crate) is_stored: bool,
@@ -48,26 +45,9 @@ pub(crate) struct LaneCall {
 impl LaneCall {
     /// The only call of the lane of this id.
     pub(crate) fn only(id: EntryId) -> Self {
-        let name: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        LaneCall { name: name.into(), number: 1, abandon: None, max_age_us: None }
+        let name = format!("{:032x}", u128::from_be_bytes(id.0)).into();
+        LaneCall { name, number: 1, abandon: None, max_age_us: None }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PolicyReply {
-    /// The time of the decision, epoch microseconds.
-    pub(crate) at: i64,
-    /// The store's time, epoch microseconds.
-    pub(crate) now: i64,
-    /// What an earlier attempt was granted, if one was carried out: the outcomes are those of that time.
-    pub(crate) granted_before: Option<u64>,
-    /// The permits available after the call.
-    pub(crate) left: u64,
-    /// What the call's grant is given back by.
-    pub(crate) mark: Mark,
-    pub(crate) notes: Notes,
-    /// The outcomes in the order of the requests; their counts add up to the number of requests.
-    pub(crate) outcomes: Vec<OutcomeGroup>,
 }
 
 /// The numbers in the form in which a call sends them.
@@ -142,7 +122,6 @@ pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Pol
     (stored != *policy).then_some(stored)
 }
 
-/// Reads the limiter in process.
 pub(super) fn opened(
     (policy, is_stored, at): (&Policy, bool, Option<i64>),
     space: &Keyspace,
@@ -172,27 +151,29 @@ fn in_force(
 }
 
 impl PolicyCall {
-    pub(super) fn parameters(&self) -> (&Policy, bool, Option<i64>) {
-        (&self.policy, self.is_stored, self.at)
-    }
-
     pub(super) fn arguments(&self) -> [Vec<u8>; 9] {
-        arguments(self.parameters(), "", Some(&self.lane), pack_groups(&self.groups))
+        arguments(
+            (&self.policy, self.is_stored, self.at),
+            "",
+            Some(&self.lane),
+            pack_groups(&self.groups),
+        )
     }
 }
 
-/// The replies of an answer's limiters, without outcomes, and the outcomes of its requests.
+/// The replies of an answer's limiters, which have these rates, without outcomes, and the outcomes of its requests.
 pub(super) fn read_decision(
     answer: ServerAnswer<'_>,
-) -> Option<(Vec<PolicyReply>, Vec<OutcomeGroup>)> {
+    rates: impl ExactSizeIterator<Item = Rate>,
+) -> Option<(Vec<AcquireReply>, Vec<OutcomeGroup>)> {
     let (now, found) = (answer.integer(1)?, answer.list(2)?);
-    let limits = (0..found.len()).map(|at| {
+    if found.len() != rates.len() {
+        return None;
+    }
+    let limits = rates.enumerate().map(|(at, rate)| {
         let limit = found.list(at)?;
-        Some(PolicyReply {
-            now,
-            left: limit.unsigned(0)?,
-            mark: (limit.integer(1)?, limit.unsigned(2)?),
-            at: limit.integer(3)?,
+        let (mark, at) = ((limit.integer(1)?, limit.unsigned(2)?), limit.integer(3)?);
+        Some(AcquireReply {
             granted_before: limit.unsigned(4)?.checked_sub(1),
             notes: Notes {
                 is_replay: limit.unsigned(4)? > 0,
@@ -200,7 +181,7 @@ pub(super) fn read_decision(
                 has_changed: limit.unsigned(6)? & 1 > 0,
                 went_back: limit.unsigned(6)? & 2 > 0,
             },
-            outcomes: Vec::new(),
+            ..marked(rate, limit.unsigned(0)?, Marked { mark, at, now })
         })
     });
     let (mut outcomes, mut place) = (Vec::new(), 3);
@@ -226,63 +207,63 @@ pub(super) fn read_decision(
     Some((limits.collect::<Option<_>>()?, outcomes))
 }
 
-impl PolicyReply {
-    /// The limiter after a call, without outcomes.
-    pub(super) fn of(limiter: &Limiter) -> Self {
-        let (left, replay) = (limiter.available(), limiter.replay.as_ref());
-        PolicyReply {
-            at: replay.map_or(limiter.now, |record| record.at),
-            now: limiter.now,
-            granted_before: replay.map(|record| record.total),
-            left,
-            mark: replay.map_or_else(|| limiter.mark(), |record| record.mark),
-            notes: limiter.notes,
-            outcomes: Vec::new(),
-        }
-    }
+fn marked(rate: Rate, left: u64, mark: Marked) -> AcquireReply {
+    let left = left.min(MAX_EXACT) as i64;
+    AcquireReply { mark: Some(mark), ..AcquireReply::new(mark.now / 1000, rate, left, Vec::new()) }
+}
 
-    /// There is one limiter, so that a refusal need not say by which it was.
-    fn with_outcomes(self, mut outcomes: Vec<OutcomeGroup>) -> Self {
-        for group in &mut outcomes {
-            if let Outcome::RefusedBy(_, wait) = group.outcome {
-                group.outcome = Outcome::Refused(wait);
-            }
-        }
-        PolicyReply { outcomes, ..self }
-    }
-
-    /// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
-    fn of_record(bytes: &[u8], count: u64) -> Option<Self> {
-        let (record, start) = bytes.split_at(bytes.len().min(Record::LONGEST));
-        let has_fraction = record.len() == Record::LONGEST;
-        let record = Record::parse(&packed::text(record), has_fraction)?;
-        let start = packed::unpacked(&packed::text(start), [7]);
-        let Record { at, mark, left, .. } = record;
-        let outcome = match start {
-            Some(start) => Outcome::Scheduled { start: start[0] as i64, mark },
-            None => Outcome::Granted,
-        };
-        let outcomes = vec![OutcomeGroup { count, outcome }];
-        let notes = Notes::default();
-        Some(PolicyReply { at, now: at, granted_before: None, left, mark, notes, outcomes })
+/// The reply about a limiter after a call, without outcomes.
+pub(super) fn after(limiter: &Limiter, rate: Rate) -> AcquireReply {
+    let (replay, now) = (limiter.replay.as_ref(), limiter.now);
+    let (mark, at) = replay.map_or_else(|| (limiter.mark(), now), |it| (it.mark, it.at));
+    AcquireReply {
+        granted_before: replay.map(|record| record.total),
+        notes: limiter.notes,
+        ..marked(rate, limiter.available(), Marked { mark, at, now })
     }
 }
 
-impl StoreCall for PolicyCall {
-    type Reply = PolicyReply;
+/// The reply about one limiter, so that a refusal need not say by which it was.
+fn alone(limit: AcquireReply, mut outcomes: Vec<OutcomeGroup>) -> AcquireReply {
+    for group in &mut outcomes {
+        if let Outcome::RefusedBy(_, wait) = group.outcome {
+            group.outcome = Outcome::Refused(wait);
+        }
+    }
+    AcquireReply { outcomes, ..limit }
+}
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyReply, Error> {
-        let mut limiter = opened(self.parameters(), space, keys, Some(&self.lane))?;
+/// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
+fn of_record(bytes: &[u8], count: u64, rate: Rate) -> Option<AcquireReply> {
+    let (record, start) = bytes.split_at(bytes.len().min(Record::LONGEST));
+    let has_fraction = record.len() == Record::LONGEST;
+    let record = Record::parse(&packed::text(record), has_fraction)?;
+    let start = packed::unpacked(&packed::text(start), [7]);
+    let Record { at, mark, left, .. } = record;
+    let outcome = match start {
+        Some(start) => Outcome::Scheduled { start: start[0] as i64, mark },
+        None => Outcome::Granted,
+    };
+    let outcomes = vec![OutcomeGroup { count, outcome }];
+    Some(AcquireReply { outcomes, ..marked(rate, left, Marked { mark, at, now: at }) })
+}
+
+impl StoreCall for PolicyCall {
+    type Reply = AcquireReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
+        let mut limiter =
+            opened((&self.policy, self.is_stored, self.at), space, keys, Some(&self.lane))?;
         let (outcomes, share) = decide_alone(&mut limiter, &self.groups);
         if limiter.replay.is_none() {
             limiter.write_taken(space, keys, &share, self.groups.is_empty())?;
         }
-        Ok(PolicyReply::of(&limiter).with_outcomes(outcomes))
+        Ok(alone(after(&limiter, self.policy.rate()), outcomes))
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         let groups = pack_groups(&self.groups);
-        command(self.parameters(), keys, "", Some(&self.lane), groups)
+        command((&self.policy, self.is_stored, self.at), keys, "", Some(&self.lane), groups)
     }
 
     fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
@@ -294,12 +275,13 @@ impl StoreCall for PolicyCall {
         Some(PolicyCall { policy, ..self.clone() })
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
+        let rate = self.policy.rate();
         if let Some(record) = answer.bytes(0) {
-            return PolicyReply::of_record(record, self.groups.iter().map(|it| it.count).sum());
+            return of_record(record, request_count(&self.groups), rate);
         }
-        let (limits, outcomes) = read_decision(answer)?;
-        Some(limits.into_iter().next()?.with_outcomes(outcomes))
+        let (mut limits, outcomes) = read_decision(answer, std::iter::once(rate))?;
+        Some(alone(limits.pop()?, outcomes))
     }
 }
 
@@ -311,7 +293,6 @@ pub(crate) struct PolicyRefundCall {
     pub(crate) at: Option<i64>,
     /// A call of a lane in which there are only refunds.
     pub(crate) lane: LaneCall,
-    /// The mark of the grant.
     pub(crate) mark: Mark,
     pub(crate) permits: u64,
 }
@@ -362,21 +343,14 @@ pub(crate) struct PolicyPeek {
     pub(crate) limit: u64,
     /// The time until the permits of the call are available; 0 if they are now.
     pub(crate) wait: Wait,
-    /// The parameters in force.
     pub(crate) parameters: Policy,
-}
-
-impl PolicyPeekCall {
-    fn parameters(&self) -> (&Policy, bool, Option<i64>) {
-        (&self.policy, self.is_stored, self.at)
-    }
 }
 
 impl StoreCall for PolicyPeekCall {
     type Reply = PolicyPeek;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyPeek, Error> {
-        let limiter = opened(self.parameters(), space, keys, None)?;
+        let limiter = opened((&self.policy, self.is_stored, self.at), space, keys, None)?;
         let parameters = Policy::parse(&limiter.policy.text());
         Ok(PolicyPeek {
             available: limiter.available(),
@@ -387,7 +361,7 @@ impl StoreCall for PolicyPeekCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        command(self.parameters(), keys, "peek", None, sent([self.permits]))
+        command((&self.policy, self.is_stored, self.at), keys, "peek", None, sent([self.permits]))
     }
 
     fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
@@ -459,4 +433,21 @@ impl StoreCall for PolicyChangeCall {
     fn read(&self, answer: ServerAnswer<'_>) -> Option<()> {
         answer.integer(0).map(drop)
     }
+}
+
+/// The policy for a call in the window of this time, if it has a key for each window.
+fn around(policy: &Policy, at: i64) -> Policy {
+    match &policy.0 {
+        Kind::Foreign(foreign) => Policy(Kind::Foreign(foreign.around(at))),
+        _ => policy.clone(),
+    }
+}
+
+/// Fails unless the keys of the others and our own are in one slot.
+fn check_foreign(policy: &Policy, keys: &Keys) -> Result<(), Error> {
+    let Kind::Foreign(foreign) = &policy.0 else { return Ok(()) };
+    let names = foreign.keys(&keys.hash, None);
+    let mut names = names.iter().map(|name| Keys::new(name, ""));
+    let Some(first) = names.next() else { return Ok(()) };
+    names.try_for_each(|other| check_same_slot(&first, &other))
 }

@@ -3,11 +3,11 @@
 //!
 //! The rule is in `src/policy/decide.rs`, the twin of `lua/policy/decide.lua`.
 
-use super::policy::{PolicyReply, corrected, opened, read_decision};
-use super::policy_script::script_together;
+use super::policy::{after, corrected, opened, read_decision};
+use super::policy_script::TOGETHER;
 use super::*;
+use crate::policy::Mark;
 use crate::policy::decide::decide;
-use crate::rate::MAX_EXACT;
 
 /// Requests that take from several limiters with a policy, to be decided in this order.
 ///
@@ -22,7 +22,7 @@ impl StoreCall for PolicyAllCall {
     fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
         // Read.
         let limiters = self.0.iter().map(|(keys, call)| {
-            opened(call.parameters(), space, keys, Some(&call.lane))
+            opened((&call.policy, call.is_stored, call.at), space, keys, Some(&call.lane))
                 .map_err(|error| error.in_limiter(&keys.hash))
         });
         let mut limiters = limiters.collect::<Result<Vec<_>, Error>>()?;
@@ -31,12 +31,16 @@ impl StoreCall for PolicyAllCall {
         let groups: Vec<_> = self.0.iter().map(|(_, call)| &*call.groups).collect();
         let (outcomes, shares) = decide(&mut limiters, &groups);
         let is_replay = limiters.iter().any(|it| it.replay.is_some());
-        let after = limiters.iter().map(|it| match it.replay.is_some() == is_replay {
-            true => PolicyReply::of(it),
-            // A limiter that has lost the record has nothing to give back.
-            false => PolicyReply { mark: Default::default(), ..PolicyReply::of(it) },
+        let replies = limiters.iter().zip(&self.0).map(|(limiter, (_, call))| {
+            let mut reply = after(limiter, call.policy.rate());
+            if let Some(it) = reply.mark.as_mut().filter(|_| limiter.replay.is_some() != is_replay)
+            {
+                // A limiter that has lost the record has nothing to give back.
+                it.mark = Mark::default();
+            }
+            reply
         });
-        let reply = self.reply(outcomes, after.collect());
+        let reply = AcquireReply::of_group(replies.collect(), outcomes);
 
         // Write.
         for ((limiter, share), (keys, call)) in limiters.iter_mut().zip(&shares).zip(&self.0) {
@@ -50,7 +54,7 @@ impl StoreCall for PolicyAllCall {
     fn command(&self, _: &Keys, _: bool) -> ServerCommand {
         let keys: Vec<&str> = self.0.iter().map(|(keys, _)| &*keys.hash).collect();
         let arguments = self.0.iter().flat_map(|(_, call)| call.arguments());
-        arguments.fold(ServerCommand::script(script_together(), &keys), ServerCommand::arg)
+        arguments.fold(ServerCommand::script(&TOGETHER, &keys), ServerCommand::arg)
     }
 
     /// The answer names one limiter, and its time is for the calendars of all.
@@ -68,21 +72,8 @@ impl StoreCall for PolicyAllCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-        let (limits, outcomes) = read_decision(answer)?;
-        (limits.len() == self.0.len()).then(|| self.reply(outcomes, limits))
-    }
-}
-
-impl PolicyAllCall {
-    fn reply(&self, outcomes: Vec<OutcomeGroup>, limits: Vec<PolicyReply>) -> AcquireReply {
-        let now = limits[0].now;
-        let limits = self.0.iter().zip(limits).map(|((_, call), limit)| LimitReply {
-            rate: call.policy.rate(),
-            left: limit.left.min(MAX_EXACT) as i64,
-            repaired: 0,
-            mark: Some(limit.mark),
-            notes: limit.notes,
-        });
-        AcquireReply::of_group(now / 1000, outcomes, limits.collect())
+        let rates = self.0.iter().map(|(_, call)| call.policy.rate());
+        let (limits, outcomes) = read_decision(answer, rates)?;
+        Some(AcquireReply::of_group(limits, outcomes))
     }
 }

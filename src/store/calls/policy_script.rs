@@ -38,15 +38,15 @@ fn filled(script: &str, file: &str) -> String {
     filled
 }
 
-/// The script of one limiter.
 fn alone(before: &[&str], file: &str) -> Script {
     composed(OpenSlot::AtReceiver, before, STORED, file)
 }
 
 /// The script of a format, which has no parameters of its own. Of several keys some are usually missing, so in a
 /// cluster calls wait while the slot is being moved.
-fn foreign(before: &[&str], file: &str) -> Script {
-    composed(OpenSlot::Waits, before, "", &[file, "--- record\n", lua!("foreign/record")].concat())
+fn foreign(pace: &[&str], file: &str) -> Script {
+    let before = [&[HEAD, FOREIGN], pace].concat();
+    composed(OpenSlot::Waits, &before, "", &[file, "--- record\n", lua!("foreign/record")].concat())
 }
 
 fn composed(open_slot: OpenSlot, before: &[&str], stored: &str, file: &str) -> Script {
@@ -56,7 +56,7 @@ fn composed(open_slot: OpenSlot, before: &[&str], stored: &str, file: &str) -> S
 }
 
 /// The script of several limiters: a function opens each of them by the rules of its policy.
-fn together() -> Script {
+pub(super) static TOGETHER: LazyLock<Script> = LazyLock::new(|| {
     let kinds = [
         ("b", PACE, lua!("policy/bucket")),
         ("q", PACE, lua!("policy/queue")),
@@ -75,54 +75,43 @@ fn together() -> Script {
     let open = format!("local function open(KEYS, ARGV)\n{open}return it\nend\n");
     let source = [CLOCK, &open, lua!("policy/group"), DECIDE].concat();
     Script::new(source.leak(), OpenSlot::Waits)
-}
+});
 
-macro_rules! scripts {
-    ($($name:ident = $script:expr;)+) => {
-        $(static $name: LazyLock<Script> = LazyLock::new(|| $script);)+
-    };
-}
-
-scripts! {
-    BUCKET = alone(&[HEAD, PACE], lua!("policy/bucket"));
-    RGCRA = alone(&[lua!("policy/rgcra"), HEAD, PACE], lua!("policy/bucket"));
-    WINDOW = alone(&[HEAD], lua!("policy/window"));
-    SLIDING = alone(&[HEAD], lua!("policy/sliding"));
-    ROLLING = alone(&[HEAD], lua!("policy/rolling"));
-    INTERVAL = alone(&[HEAD], lua!("policy/interval"));
-    QUEUE = alone(&[HEAD, PACE], lua!("policy/queue"));
-    TOGETHER = together();
-    REDIS_RATE_GCRA = foreign(&[HEAD, FOREIGN, PACE], lua!("foreign/redis_rate_gcra"));
-    COUNTER = foreign(&[HEAD, FOREIGN], lua!("foreign/counter"));
-    TOKENS = foreign(&[HEAD, FOREIGN], lua!("foreign/tokens"));
-    LOG = foreign(&[HEAD, FOREIGN], lua!("foreign/log"));
-    QUOTA_FIXED = foreign(&[HEAD, FOREIGN], lua!("foreign/quota_fixed"));
-    QUOTA_ROLLING = foreign(&[HEAD, FOREIGN], lua!("foreign/quota_rolling"));
+/// A script that is put together when it is first needed.
+macro_rules! lazy {
+    ($script:expr) => {{
+        static SCRIPT: LazyLock<Script> = LazyLock::new(|| $script);
+        &SCRIPT
+    }};
 }
 
 /// The script of a limiter with this policy.
 pub(super) fn script(kind: &Kind) -> &'static Script {
     match kind {
-        Kind::Bucket(_) => &BUCKET,
-        Kind::Window(_) => &WINDOW,
-        Kind::Sliding(_) => &SLIDING,
-        Kind::Rolling(_) => &ROLLING,
-        Kind::Interval(_) => &INTERVAL,
-        Kind::Queue(_) => &QUEUE,
-        Kind::Rgcra(_) => &RGCRA,
-        Kind::Foreign(foreign) => match foreign.format {
-            Format::RedisRateGcra => &REDIS_RATE_GCRA,
-            Format::WindowNumbers | Format::WindowWidths | Format::WindowStarts => &COUNTER,
-            Format::Seconds | Format::OrgPathCounter => &COUNTER,
-            Format::OrgPathFunnel | Format::AllowList => &TOKENS,
-            Format::Log => &LOG,
-            Format::MixerFixed => &QUOTA_FIXED,
-            Format::MixerRolling => &QUOTA_ROLLING,
+        Kind::Bucket(_) => lazy!(alone(&[HEAD, PACE], lua!("policy/bucket"))),
+        Kind::Window(_) => lazy!(alone(&[HEAD], lua!("policy/window"))),
+        Kind::Sliding(_) => lazy!(alone(&[HEAD], lua!("policy/sliding"))),
+        Kind::Rolling(_) => lazy!(alone(&[HEAD], lua!("policy/rolling"))),
+        Kind::Interval(_) => lazy!(alone(&[HEAD], lua!("policy/interval"))),
+        Kind::Queue(_) => lazy!(alone(&[HEAD, PACE], lua!("policy/queue"))),
+        Kind::Rgcra(_) => {
+            lazy!(alone(&[lua!("policy/rgcra"), HEAD, PACE], lua!("policy/bucket")))
+        }
+        Kind::Foreign(it) => match it.format {
+            Format::RedisRateGcra => lazy!(foreign(&[PACE], lua!("foreign/redis_rate_gcra"))),
+            Format::WindowNumbers
+            | Format::WindowWidths
+            | Format::WindowStarts
+            | Format::Seconds
+            | Format::OrgPathCounter => {
+                lazy!(foreign(&[], lua!("foreign/counter")))
+            }
+            Format::OrgPathFunnel | Format::AllowList => {
+                lazy!(foreign(&[], lua!("foreign/tokens")))
+            }
+            Format::Log => lazy!(foreign(&[], lua!("foreign/log"))),
+            Format::MixerFixed => lazy!(foreign(&[], lua!("foreign/quota_fixed"))),
+            Format::MixerRolling => lazy!(foreign(&[], lua!("foreign/quota_rolling"))),
         },
     }
-}
-
-/// The script of several limiters that are decided together.
-pub(super) fn script_together() -> &'static Script {
-    &TOGETHER
 }

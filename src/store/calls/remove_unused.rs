@@ -5,12 +5,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::rate::MAX_EXACT;
-use crate::store::memory::config::read_all;
-use crate::store::memory::heal::heal;
-use crate::store::memory::settle::settle;
-use crate::store::redis::check_one_slot;
-use crate::wire::integer;
 
 script!(REMOVE_UNUSED, AtReceiver, of a limiter: "remove_unused");
 

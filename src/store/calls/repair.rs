@@ -5,13 +5,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::store::limits::MOST_AHEAD_MS;
-use crate::store::memory::config::{StoredLimiter, read_all};
-use crate::store::memory::grant::write_entries;
-use crate::store::memory::heal::heal;
-use crate::store::memory::log::Log;
-use crate::store::memory::settle::{NewValue, settle};
-use crate::wire::entry::{EntryId, is_pause, pack};
 
 script!(REPAIR, AtReceiver, of a limiter: "repair");
 
@@ -21,7 +14,6 @@ pub(crate) struct RepairCall {
     pub(crate) now: Now,
     /// The id from which those of debts are derived.
     pub(crate) id: EntryId,
-    /// Only report what would be done, and write nothing.
     pub(crate) only_look: bool,
 }
 
@@ -77,8 +69,7 @@ impl StoreCall for RepairCall {
         if before.is_some() || !log.is_empty() {
             let mut fitted = settle(None, before, &live)?;
             deficit = heal(&mut fitted, &mut live, false, u64::MAX)?;
-            is_off = deficit != 0
-                || before.is_none_or(|before| fitted.v != before + live.dropped.credit);
+            is_off = deficit != 0 || before.is_none_or(|before| fitted.v != before + live.credit);
             value = Some(NewValue { set: true, ..fitted });
         }
         let far_ahead = t.saturating_add(MOST_AHEAD_MS);
@@ -87,13 +78,18 @@ impl StoreCall for RepairCall {
             let ahead = log.later_than(far_ahead).filter(|(_, member)| !is_pause(member));
             ahead.map(|(_, member)| member.to_vec()).collect()
         };
-        let endless = endless_keys(space, &limiter);
+        let ends = limiter.keep_alive > 0
+            || space.expires_at(limiter.hash).is_some_and(|at| at > space.now());
+        let is_endless =
+            |key: &&Arc<str>| ends && space.has(key) && space.expires_at(key).is_none();
+        let own = [limiter.hash, limiter.value, limiter.log];
+        let endless = own.into_iter().filter(is_endless).count() as u64;
         let reply = Repair {
             rate: limiter.to_rate(),
             before,
             after: value.map_or(limiter.rate, |value| value.v),
-            expired: live.dropped.credit as u64,
-            debt: live.debt as u64,
+            expired: live.credit as u64,
+            debt: live.changes.debt as u64,
             endless_keys: endless,
             excess: deficit.min(0).unsigned_abs(),
             dated_ahead: read_ahead(log).len() as u64,
@@ -104,7 +100,7 @@ impl StoreCall for RepairCall {
 
         // Write.
         if let Some(value) = value.filter(|_| is_off) {
-            let (debt, changes) = (live.debt, live.into_changes());
+            let (debt, changes) = (live.changes.debt, live.changes);
             space.with_log(limiter.log, |log| {
                 changes.write(log);
                 write_entries(log, debt, |number| self.id.debt(number), t);
@@ -140,13 +136,4 @@ impl StoreCall for RepairCall {
             dated_ahead: answer.unsigned(11)?,
         })
     }
-}
-
-/// The number of keys that live forever although the limiter does not.
-fn endless_keys(space: &Keyspace, limiter: &StoredLimiter<'_>) -> u64 {
-    let ends = space.expires_at(limiter.hash).is_some_and(|at| at > space.now());
-    let is_endless = |key: &&Arc<str>| {
-        (limiter.keep_alive > 0 || ends) && space.has(key) && space.expires_at(key).is_none()
-    };
-    [limiter.hash, limiter.value, limiter.log].into_iter().filter(is_endless).count() as u64
 }

@@ -17,7 +17,7 @@ impl StoreCall for ServerTimeCall {
         match in_cluster {
             false => ServerCommand::plain("TIME", &[]),
             // TIME has no key to route it by.
-            true => ServerCommand::plain("EVAL", &["return redis.call('TIME')", "1", &keys.hash]),
+            true => ServerCommand::source("return redis.call('TIME')", &keys.hash),
         }
     }
 
@@ -43,7 +43,7 @@ impl StoreCall for ProbeCall {
         // The write goes to the log, which need not exist. Like an acquire it is a script with a write that
         // needs memory.
         let script = "redis.call('ZADD', KEYS[1], 'XX', '0', '') return 0";
-        ServerCommand::plain("EVAL", &[script, "1", &keys.permits])
+        ServerCommand::source(script, &keys.permits)
     }
 
     fn read(&self, _: ServerAnswer<'_>) -> Option<()> {

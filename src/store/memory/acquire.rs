@@ -4,21 +4,9 @@
 //!
 //! `lua/acquire.lua` is its twin.
 
-use crate::error::Error;
-use crate::policy::Notes;
-use crate::rate::{MAX_EXACT, exact};
-use crate::store::memory::decide::decide;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::once::granted_before;
-use crate::store::memory::open::OpenLimiter;
-use crate::store::memory::reserve::{find_reservation, reserved_for};
-use crate::store::memory::share::{ClientShare, read_holders};
-use crate::store::{
-    AcquireCall, AcquireReply, Holders, LimitReply, Outcome, OutcomeGroup, RequestGroup, Wait,
-};
-use crate::wire::keys::Keys;
+use super::*;
+use crate::rate::exact;
 
-/// Decides requests that take from one limiter.
 pub(crate) fn acquire(
     space: &mut Keyspace,
     keys: &Keys,
@@ -30,9 +18,9 @@ pub(crate) fn acquire(
         return Ok(reply);
     }
     let refused = |_, wait| Outcome::Refused(wait);
-    let reply = carry_out(space, &[(keys, call)], refused).map_err(|(_, error)| error)?;
-    let repaired = reply.limits[0].repaired;
-    Ok(AcquireReply { repaired, limits: Vec::new(), ..reply })
+    let decided = carry_out(space, &[(keys, call)], refused).map_err(|(_, error)| error);
+    let (mut limits, outcomes) = decided?;
+    Ok(AcquireReply { outcomes, ..limits.remove(0) })
 }
 
 /// Decides requests that take from all of these limiters or from none.
@@ -41,8 +29,10 @@ pub(crate) fn acquire_all(
     calls: &[(Keys, AcquireCall)],
 ) -> Result<AcquireReply, Error> {
     let limits: Vec<_> = calls.iter().map(|(keys, call)| (keys, call)).collect();
-    let reply = carry_out(space, &limits, Outcome::RefusedBy);
-    reply.map_err(|(at, error)| error.in_limiter(&calls[at].0.hash))
+    match carry_out(space, &limits, Outcome::RefusedBy) {
+        Ok((limits, outcomes)) => Ok(AcquireReply::of_group(limits, outcomes)),
+        Err((at, error)) => Err(error.in_limiter(&calls[at].0.hash)),
+    }
 }
 
 /// `refused` makes the outcome of a refusal, of the number of the limiter to be waited for longest. An error comes
@@ -51,112 +41,213 @@ fn carry_out(
     space: &mut Keyspace,
     calls: &[(&Keys, &AcquireCall)],
     refused: impl Fn(u8, Wait) -> Outcome,
-) -> Result<AcquireReply, (usize, Error)> {
+) -> Result<(Vec<AcquireReply>, Vec<OutcomeGroup>), (usize, Error)> {
     // Read.
     let limits = calls.iter().enumerate().map(|(at, (keys, call))| {
         OpenLimiter::read(space, keys, call).map_err(|error| (at, error))
     });
-    let limits = limits.collect::<Result<Vec<_>, _>>()?;
+    let mut limits = limits.collect::<Result<Vec<_>, _>>()?;
 
     // Decide.
     let (t, date) = (limits[0].live.t, limits[0].date);
     let overtaken = limits.iter().filter_map(|limit| limit.overtaken).min();
-    let mut budgets: Vec<_> = limits.iter().map(|limit| limit.budget(overtaken)).collect();
-    let alone = match &limits[..] {
-        [limit] => Alone::decide(limit, budgets[0].free).map_err(|error| (0, error))?,
-        _ => Alone::default(),
+    if overtaken.is_some() {
+        limits.iter_mut().for_each(OpenLimiter::overtake);
+    }
+    let (share, holders, reserved) = match &limits[..] {
+        [limit] => decide_alone(limit).map_err(|error| (0, error))?,
+        _ => (None, None, None),
     };
-    let outcomes = match alone.reserved {
+    let outcomes = match reserved {
         Some((permits, ms)) => {
-            budgets[0].free -= permits;
-            vec![OutcomeGroup { count: 1, outcome: reserved_for(ms) }]
+            limits[0].free -= permits;
+            let outcome = Outcome::Reserved(Wait::of_ms(ms as u64, false));
+            vec![OutcomeGroup { count: 1, outcome }]
         }
-        None => {
-            let is_settled =
-                overtaken.is_some() || limits.iter().all(|limit| limit.live.dropped.all);
-            decide(&mut budgets, alone.share, is_settled, refused)?
-        }
+        None => decide(&mut limits, share, overtaken.is_some(), refused)?,
     };
+    limits.iter_mut().for_each(OpenLimiter::keep);
     let is_within = outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
     let is_written = overtaken.is_none() && is_within;
-    let after: Vec<_> =
-        limits.iter().zip(&budgets).map(|(limit, budget)| limit.after(budget)).collect();
-    let states = limits.iter().zip(&after).map(|(limit, (free, _))| LimitReply {
-        rate: limit.live.limiter.to_rate(),
-        left: if is_written {
-            free + limit.headroom
-        } else {
-            limit.before.unwrap_or(limit.value.v)
-        },
-        repaired: if is_written { exact(limit.deficit) } else { 0 },
-        mark: None,
-        notes: Notes::default(),
-    });
     // The caller knows the date of a reservation by the wait in its outcome.
-    let granted_at = overtaken.filter(|_| alone.reserved.is_none());
+    let granted_at = overtaken.filter(|_| reserved.is_none());
     let entry_date = granted_at.map_or(date, |date| date.min(MAX_EXACT as i64));
-    let now = entry_date - (date - t);
-    let reply = AcquireReply {
-        entry_date,
-        holders: alone.holders,
-        ..AcquireReply::of_group(now, outcomes, states.collect())
-    };
+    let replies = limits.iter().map(|limit| {
+        let (left, repaired) = match is_written {
+            true => (limit.free + limit.headroom, exact(limit.deficit)),
+            false => (limit.before.unwrap_or(limit.value.v), 0),
+        };
+        let rate = limit.live.limiter.to_rate();
+        let reply = AcquireReply::new(entry_date - (date - t), rate, left, Vec::new());
+        AcquireReply { entry_date, holders, repaired, ..reply }
+    });
+    let reply = (replies.collect(), outcomes);
     if !is_written {
         return Ok(reply);
     }
-    let changes = limits.into_iter().zip(after);
-    let changes: Vec<_> = changes.map(|(limit, after)| limit.into_changes(after)).collect();
+    let writes = limits.into_iter().zip(calls);
+    let writes = writes.map(|(limit, (keys, _))| limit.into_write(keys, reserved));
 
     // Write.
-    for (at, (changes, (keys, call))) in changes.into_iter().zip(calls).enumerate() {
-        changes.write(space, keys, call, alone.reserved).map_err(|error| (at, error))?;
+    for (at, write) in writes.collect::<Vec<_>>().into_iter().enumerate() {
+        write(space).map_err(|error| (at, error))?;
     }
     Ok(reply)
 }
 
-/// What is decided only about a limiter that is alone.
-#[derive(Default)]
-struct Alone {
-    /// The share that the requests keep to.
-    share: Option<ClientShare>,
-    holders: Option<Holders>,
-    /// The reservation by which the only request is served: permits, and the time in ms until they are free.
-    reserved: Option<(i64, i64)>,
+/// What is decided only about a limiter that is alone: the share that the requests keep to, the holders of permits, and
+/// the reservation by which the only request is served, with its permits, and the time in ms until they are free.
+type Alone = (Option<ClientShare>, Option<Holders>, Option<(i64, i64)>);
+
+fn decide_alone(limit: &OpenLimiter<'_, '_>) -> Result<Alone, Error> {
+    let OpenLimiter { call, live, headroom, own_permits, kept, free, .. } = limit;
+    let single = match call.groups[..] {
+        [RequestGroup { count: 1, permits, max_wait_ms }] if call.reserve => {
+            Some((i64::try_from(permits).unwrap_or(i64::MAX), max_wait_ms))
+        }
+        _ => None,
+    };
+    if let Some(reserved_at) = limit.overtaken {
+        let is_another = reserved_at > limit.date || !call.earlier.is_first();
+        let ms = (reserved_at - limit.date).clamp(1, MAX_EXACT as i64);
+        let reserved = single.filter(|_| is_another).map(|_| (0, ms));
+        return Ok((None, None, reserved));
+    }
+    // The holders of permits can be told only by ids of this crate, and not with expired entries in the log.
+    let terms = call.share.as_ref().filter(|_| call.id.client().is_some() && live.is_settled);
+    let (mut share, holders) = terms
+        .and_then(|terms| read_holders(live, call, terms, *free))
+        .map_or((None, None), |(share, holders)| (share, Some(holders)));
+    let mut reserved = None;
+    if let Some((permits, max_wait_ms)) = single {
+        // Permits reserved before were within the share then. They may not be there at their date, if the rate
+        // was lowered or an attempt of another call has moved an entry: so the request is decided anew.
+        let is_within =
+            *own_permits > 0 || share.as_ref().is_some_and(|share| share.may_reserve(permits));
+        let may_be_granted = permits <= limit.most();
+        if permits > *free && may_be_granted && live.is_settled && is_within && *kept == 0 {
+            let ms = find_reservation(live, permits + headroom, free + headroom, max_wait_ms)?;
+            reserved = ms.map(|ms| (permits, ms));
+        }
+        share = share.filter(|_| *own_permits == 0);
+    }
+    Ok((share, holders, reserved))
 }
 
-impl Alone {
-    fn decide(limit: &OpenLimiter<'_, '_>, free: i64) -> Result<Alone, Error> {
-        let OpenLimiter { call, live, headroom, own_permits, kept, .. } = limit;
-        let single = match call.groups[..] {
-            [RequestGroup { count: 1, permits, max_wait_ms }] if call.reserve => {
-                Some((i64::try_from(permits).unwrap_or(i64::MAX), max_wait_ms))
+/// A limiter as a call finds it, and what its requests make of it.
+pub(super) struct OpenLimiter<'k, 's> {
+    pub(super) call: &'k AcquireCall,
+    pub(super) live: LiveLog<'k, 's>,
+    /// The date of what the call grants.
+    pub(super) date: i64,
+    /// The permits that must be left after each grant.
+    pub(super) headroom: i64,
+    pub(super) before: Option<i64>,
+    /// The value now. What earlier attempts of the call were granted is free again.
+    pub(super) value: NewValue,
+    /// See [`heal`].
+    pub(super) deficit: i64,
+    /// The permits that earlier attempts were granted; those of the one that came first, if one has overtaken this.
+    pub(super) own_permits: i64,
+    /// Those of them that stay in the log, as they may be in use.
+    pub(super) kept: i64,
+    /// The date of the attempt that came first.
+    pub(super) overtaken: Option<i64>,
+    /// Permits free for the requests that are still to be decided.
+    pub(super) free: i64,
+    pub(super) granted: i64,
+    /// The permits of waiting requests, which come first.
+    pub(super) queued: i64,
+}
+
+impl<'k, 's> OpenLimiter<'k, 's> {
+    /// Reads the limiter, and as much of its log as the decision needs.
+    pub(super) fn read(
+        space: &'s Keyspace,
+        keys: &'k Keys,
+        call: &'k AcquireCall,
+    ) -> Result<Self, Error> {
+        let limiter = StoredLimiter::read(space, keys, call.create.as_ref())?;
+        let before = limiter.read_value(space)?;
+        let log = space.log_or_empty(limiter.log)?;
+        // Not before what an earlier attempt has seen of the server's clock.
+        let t = match call.earlier {
+            Earlier::Since(since) | Earlier::Reserved { since, .. } => {
+                space.time(call.now).max(since.saturating_add(1))
             }
-            _ => None,
+            _ => space.time(call.now),
         };
-        if let Some(reserved_at) = limit.overtaken {
-            let is_another = reserved_at > limit.date || !call.earlier.is_first();
-            let ms = (reserved_at - limit.date).clamp(1, MAX_EXACT as i64);
-            let reserved = single.filter(|_| is_another).map(|_| (0, ms));
-            return Ok(Alone { reserved, ..Alone::default() });
-        }
-        // The holders of permits can be told only by ids of this crate, and not with expired entries in the log.
-        let terms = call.share.as_ref().filter(|_| call.id.client().is_some() && live.dropped.all);
-        let (mut share, holders) = terms
-            .and_then(|terms| read_holders(live, call, terms, free))
-            .map_or((None, None), |(share, holders)| (share, Some(holders)));
-        let mut reserved = None;
-        if let Some((permits, max_wait_ms)) = single {
-            // Permits reserved before were within the share then. They may not be there at their date, if the rate
-            // was lowered or an attempt of another call has moved an entry: so the request is decided anew.
-            let is_within =
-                *own_permits > 0 || share.as_ref().is_some_and(|share| share.may_reserve(permits));
-            let may_be_granted = permits <= live.limiter.rate - headroom;
-            if permits > free && may_be_granted && live.dropped.all && is_within && *kept == 0 {
-                let ms = find_reservation(live, permits + headroom, free + headroom, max_wait_ms)?;
-                reserved = ms.map(|ms| (permits, ms));
-            }
-            share = share.filter(|_| *own_permits == 0);
-        }
-        Ok(Alone { share, holders, reserved })
+        let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
+        let headroom = call.headroom.map_or(0, |part| part.headroom(limiter.rate as u64) as i64);
+        let (own, overtaken) = find_own(log, call, date);
+        let own_permits = own.iter().map(|part| part.permits).sum();
+        let kept = may_be_in_use(&own, call, limiter.cutoff(t));
+        let known = before.map(|v| v + own_permits);
+        let mut live = LiveLog::read(log, (limiter, t), own, DROP_LIMIT);
+        live.look_at_oldest()?;
+        let mut value = settle(call.seen, known, &live)?;
+        let refuses = demand(&call.groups, limiter.rate - headroom) > value.v - headroom;
+        let deficit =
+            heal(&mut value, &mut live, refuses, audit_limit(call.seen, call.audit_limit))?;
+        Ok(OpenLimiter {
+            call,
+            live,
+            date,
+            headroom,
+            before,
+            value,
+            deficit,
+            own_permits,
+            kept,
+            overtaken,
+            free: value.v - headroom,
+            granted: 0,
+            queued: 0,
+        })
     }
+
+    /// An attempt has overtaken this one: it is a duplicate, or its own retry came first. Its requests get the same
+    /// answer out of what that attempt was granted.
+    pub(super) fn overtake(&mut self) {
+        self.free = self.own_permits;
+    }
+
+    /// Ends the decision: this may be a late attempt, and what it does not grant again stays in the log, as it may be
+    /// in use.
+    pub(super) fn keep(&mut self) {
+        let kept = (self.kept - self.granted).max(0);
+        (self.free, self.granted) = (self.free - kept, self.granted + kept);
+    }
+
+    /// Writes the limiter after the decision; the result no longer borrows the keyspace.
+    pub(super) fn into_write(
+        self,
+        keys: &'k Keys,
+        reserved: Option<(i64, i64)>,
+    ) -> impl FnOnce(&mut Keyspace) -> Result<(), Error> + use<'k> {
+        let OpenLimiter { call, live, date, before, value, headroom, free, granted, .. } = self;
+        let (limiter, t, id) = (live.limiter, live.t, call.id);
+        let (debt, changes) = (live.changes.debt, live.changes);
+        let value = NewValue { v: free + headroom, ..value };
+        move |space| {
+            if let Some(rate) = &call.create {
+                create(space, keys, rate)?;
+            }
+            limiter.write(space, before, value, changes, |log| {
+                write_entries(log, debt, |number| id.debt(number), t);
+                write_entries(log, granted, |number| id.part(number), date);
+                if let Some((permits, ms)) = reserved {
+                    let date = t.saturating_add(ms);
+                    write_entries(log, permits, |number| id.reserved_part(number), date);
+                }
+            })
+        }
+    }
+}
+
+/// The sum of the requests for at most this many permits.
+fn demand(groups: &[RequestGroup], most: i64) -> i64 {
+    let within = groups.iter().filter(|group| group.permits <= most as u64);
+    let demand = within.map(|group| group.permits.saturating_mul(group.count));
+    i64::try_from(demand.fold(0, u64::saturating_add)).unwrap_or(i64::MAX / 2)
 }

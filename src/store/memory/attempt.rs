@@ -1,10 +1,8 @@
-//! The entries in the log under a call's own id.
+//! The entries in the log under a call's own id: of its earlier attempts, or of an earlier call for the same key.
 //!
-//! `lua/part/attempt.lua` is its twin.
+//! `lua/part/attempt.lua` and `lua/part/once.lua` are its twins.
 
-use crate::store::memory::log::{Log, Part};
-use crate::store::{AcquireCall, Earlier, total_permits};
-use crate::wire::entry::{ID_LEN, MAX_PARTS};
+use super::*;
 
 /// The entries written by earlier attempts of this call. If this attempt, whose date is `date`, is a duplicate, or
 /// a later one came first: the entries that those wrote, and their date.
@@ -43,4 +41,27 @@ pub(super) fn may_be_in_use(own: &[Part], call: &AcquireCall, cutoff: i64) -> i6
         part.score > cutoff && number.is_some_and(|number| number <= MAX_PARTS)
     };
     own.iter().filter(is_grant).map(|part| part.permits).sum()
+}
+
+/// The answer if the log has a live entry of the call's id: what is left of that grant, whatever the call asks for.
+pub(super) fn granted_before(
+    space: &Keyspace,
+    keys: &Keys,
+    call: &AcquireCall,
+) -> Result<Option<AcquireReply>, Error> {
+    let Ok(limiter) = StoredLimiter::read(space, keys, None) else { return Ok(None) };
+    let left = limiter.read_value(space)?.unwrap_or(0);
+    let now = space.time(call.now);
+    let cutoff = limiter.cutoff(now);
+    let is_earlier = |part: &Part| {
+        part.score > cutoff && part.permits > 0 && part.member[1..=ID_LEN] == call.id.0
+    };
+    let found = space.log_or_empty(limiter.log)?.of_id(call.id).into_iter().filter(is_earlier);
+    let earlier = found.min_by(|a, b| (a.score, &a.member).cmp(&(b.score, &b.member)));
+    let granted = vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }];
+    Ok(earlier.map(|earlier| AcquireReply {
+        entry_date: earlier.score.min(MAX_EXACT as i64),
+        granted_before: Some(earlier.permits as u64),
+        ..AcquireReply::new(now, limiter.to_rate(), left, granted)
+    }))
 }

@@ -1,20 +1,10 @@
 //! The limiter's hash and the keys of its mode: reads and checks the hash, with a clear error if that fails,
-//! and fills it if there is none.
+//! and fills it if there is none; and the lifetime of the keys.
 //!
-//! `lua/part/config.lua` is its twin.
+//! `lua/part/config.lua` and `lua/part/lifetime.lua` are its twins.
 
-use std::sync::Arc;
-
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::{MAX_EXACT, Mode, Rate};
-use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::memory::live_log::LiveLog;
-use crate::store::memory::log::Log;
-use crate::store::memory::settle::NewValue;
-use crate::store::refusal;
-use crate::wire::keys::Keys;
-use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer, mode_text};
+use super::*;
+use crate::wire::{FIELDS, INTERVAL, KEEP_ALIVE, RATE, TYPE, integer, mode_text, texts};
 
 /// A limiter with the rate in force, positive and exact as a Lua number, and the keys of its mode.
 #[derive(Clone, Copy, Debug)]
@@ -73,18 +63,35 @@ impl<'k> StoredLimiter<'k> {
         Ok(space.text(self.value)?.and_then(integer))
     }
 
-    /// Writes the log, the value, which was `before`, and the lifetimes.
+    /// Writes the log, also by `write_log`, the value, which was `before`, and the lifetimes.
     pub(crate) fn write(
         &self,
         space: &mut Keyspace,
         before: Option<i64>,
         value: NewValue,
+        changes: LogChanges,
         write_log: impl FnOnce(&mut Log),
     ) -> Result<(), Error> {
-        space.with_log(self.log, write_log)?;
+        space.with_log(self.log, |log| {
+            changes.write(log);
+            write_log(log);
+        })?;
         space.write_value(self.value, before, value);
         self.refresh_lifetime(space);
         Ok(())
+    }
+
+    /// The lifetime step of a call: the keep-alive for all three keys, or else the hash's time to
+    /// live for the other two.
+    pub(crate) fn refresh_lifetime(&self, space: &mut Keyspace) {
+        if self.keep_alive > 0 {
+            for key in [self.hash, self.value, self.log] {
+                space.expire_in(key, self.keep_alive);
+            }
+        } else if let Some(at) = space.expires_at(self.hash).filter(|at| *at > space.now()) {
+            space.expire_at(self.value, at);
+            space.expire_at(self.log, at);
+        }
     }
 }
 
@@ -105,7 +112,6 @@ pub(crate) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Erro
     space.hash(&keys.hash)?.map_or(Ok(None), config_of)
 }
 
-/// Parses the rate from these fields.
 pub(crate) fn config_of(fields: &Fields) -> Result<Option<Rate>, Error> {
     match missing(fields) {
         missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
@@ -154,19 +160,9 @@ pub(crate) fn missing(fields: &Fields) -> [bool; 3] {
 
 /// Sets each missing field, as Redisson's `trySetRate` does.
 fn fill(fields: &mut Fields, rate: &Rate) {
-    for (name, text) in texts(rate) {
+    for (name, text) in FIELDS.into_iter().zip(texts(rate)) {
         fields.entry(name.into()).or_insert(text);
     }
-}
-
-/// The four fields of a rate.
-pub(crate) fn texts(rate: &Rate) -> [(&'static str, String); 4] {
-    [
-        (RATE, rate.permits().to_string()),
-        (INTERVAL, rate.interval_ms().to_string()),
-        (KEEP_ALIVE, rate.keep_alive_ms().to_string()),
-        (TYPE, mode_text(rate.mode()).into()),
-    ]
 }
 
 /// Parses a numeric field, which must consist of decimal digits.

@@ -2,45 +2,26 @@
 //!
 //! `lua/part/decide.lua` is its twin.
 
-use crate::error::Error;
-use crate::store::limits::EXACT_WAITS;
-use crate::store::memory::live_log::LiveLog;
-use crate::store::memory::share::ClientShare;
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
-
-/// A limiter as the requests of a call see it.
-pub(super) struct Supply<'a> {
-    /// The requests, with the permits that each takes from this limiter.
-    pub(super) groups: &'a [RequestGroup],
-    /// The most permits that a request can be granted.
-    pub(super) most: i64,
-    /// Permits free for the requests of this call.
-    pub(super) free: i64,
-    pub(super) granted: i64,
-    /// The permits of waiting requests, which come first.
-    pub(super) queued: i64,
-    /// The date of the grant.
-    pub(super) date: i64,
-    /// `None` if another attempt was granted what is free: those that got nothing from it are refused again.
-    pub(super) live: Option<&'a LiveLog<'a, 'a>>,
-}
+use super::*;
 
 /// Decides the requests, each of which takes from all limiters or from none. `share` limits those that can wait.
-/// `is_settled`: no expired entry is left in a log; otherwise requests that do not fit are left undecided.
+/// `is_overtaken`: another attempt was granted what is free; those that got nothing from it are refused again. If an
+/// expired entry is left in a log, requests that do not fit are left undecided.
 /// `refused` makes the outcome of a refusal, of the number of the limiter to be waited for longest. So does an
 /// error, which comes with the number of the limiter whose log cannot be read.
 pub(super) fn decide(
-    limits: &mut [Supply<'_>],
+    limits: &mut [OpenLimiter<'_, '_>],
     mut share: Option<ClientShare>,
-    is_settled: bool,
+    is_overtaken: bool,
     refused: impl Fn(u8, Wait) -> Outcome,
 ) -> Result<Vec<OutcomeGroup>, (usize, Error)> {
     let mut outcomes = Vec::new();
+    let is_settled = is_overtaken || limits.iter().all(|limit| limit.live.is_settled);
     let (mut waiting, mut undecided) = (0, false);
     let (mut last, mut by) = (Wait::of_ms(1, true), 0);
-    for k in 0..limits[0].groups.len() {
-        let RequestGroup { max_wait_ms, mut count, .. } = limits[0].groups[k];
-        if !undecided && limits.iter().any(|limit| limit.permits(k) > limit.most) {
+    for k in 0..limits[0].call.groups.len() {
+        let RequestGroup { max_wait_ms, mut count, .. } = limits[0].call.groups[k];
+        if !undecided && limits.iter().any(|limit| limit.permits(k) > limit.most()) {
             push_outcome(&mut outcomes, count, Outcome::ExceedsRate);
             continue;
         }
@@ -74,10 +55,11 @@ pub(super) fn decide(
         while count > 0 {
             let is_exact = waiting < EXACT_WAITS;
             let wait = match is_exact {
+                _ if is_overtaken => Wait::of_ms(1, true),
                 true => longest_wait(limits, k, &mut by)?,
                 false => Wait { at_least: true, ..last },
             };
-            if max_wait_ms < wait.ms() || limits[0].live.is_none() {
+            if max_wait_ms < wait.ms() || is_overtaken {
                 // A refused request blocks no others, so the next one like it has the same wait.
                 push_outcome(&mut outcomes, count, refused(by, wait));
                 break;
@@ -92,20 +74,25 @@ pub(super) fn decide(
 }
 
 /// How many of the requests fit behind the waiting ones.
-fn fitting(limits: &[Supply<'_>], k: usize, count: u64) -> u64 {
-    let fit = |limit: &Supply<'_>| ((limit.free - limit.queued) / limit.permits(k)).max(0) as u64;
+fn fitting(limits: &[OpenLimiter<'_, '_>], k: usize, count: u64) -> u64 {
+    let fit = |limit: &OpenLimiter<'_, '_>| {
+        ((limit.free - limit.queued) / limit.permits(k)).max(0) as u64
+    };
     limits.iter().map(fit).fold(count, u64::min)
 }
 
 /// How long a request has to wait until all limiters have its permits, and for which longest. It may take longer
 /// if one of them may.
-fn longest_wait(limits: &[Supply<'_>], k: usize, by: &mut u8) -> Result<Wait, (usize, Error)> {
+fn longest_wait(
+    limits: &[OpenLimiter<'_, '_>],
+    k: usize,
+    by: &mut u8,
+) -> Result<Wait, (usize, Error)> {
     let mut longest = Wait::of_ms(0, false);
     for (at, limit) in limits.iter().enumerate() {
-        let Some(live) = limit.live else { return Ok(Wait::of_ms(1, true)) };
         let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(limit.free);
         if lacking > 0 {
-            let wait = live.wait_for(lacking, (limit.date, limit.granted));
+            let wait = limit.live.wait_for(lacking, (limit.date, limit.granted));
             let wait = wait.map_err(|error| (at, error))?;
             longest.at_least |= wait.at_least;
             if wait.us > longest.us {
@@ -116,10 +103,15 @@ fn longest_wait(limits: &[Supply<'_>], k: usize, by: &mut u8) -> Result<Wait, (u
     Ok(Wait { us: longest.us.max(1000), ..longest })
 }
 
-impl Supply<'_> {
+impl OpenLimiter<'_, '_> {
+    /// The most permits that a request can be granted.
+    pub(super) fn most(&self) -> i64 {
+        self.live.limiter.rate - self.headroom
+    }
+
     /// What each request of the k-th group asks of this limiter.
     fn permits(&self, k: usize) -> i64 {
-        i64::try_from(self.groups[k].permits).unwrap_or(i64::MAX)
+        i64::try_from(self.call.groups[k].permits).unwrap_or(i64::MAX)
     }
 
     fn queue(&mut self, k: usize, count: u64) {

@@ -1,12 +1,6 @@
 //! Handing over a limiter that stands in for another store's: put here whole, and taken away in one step.
 
-use crate::rate::Rate;
-use crate::store::memory::InProcessStore;
-use crate::store::memory::config::{StoredLimiter, create};
-use crate::store::memory::grant::parts;
-use crate::store::memory::keyspace::Keyspace;
-use crate::wire::entry::{EntryId, Holder, holder, pack, unpack};
-use crate::wire::keys::Keys;
+use super::*;
 
 impl InProcessStore {
     /// Puts a limiter here. `used` are permits in use that nobody here holds, with their dates.

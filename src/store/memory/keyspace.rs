@@ -1,47 +1,17 @@
 //! Typed keys with a time to live: the contents of a server, and how keys expire.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
-use crate::clock::Now;
-use crate::error::Error;
-use crate::store::channels::Channels;
-use crate::store::memory::log::{EMPTY, Log};
-use crate::store::memory::settle::NewValue;
+use super::*;
 use crate::store::refusal::wrong_type;
 
-/// A hash's fields.
 pub(crate) type Fields = BTreeMap<String, String>;
 
-/// The content of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Hash(Fields),
     Text(String),
     Log(Log),
-}
-
-impl Data {
-    pub(crate) fn as_hash(&self) -> Option<&Fields> {
-        match self {
-            Data::Hash(fields) => Some(fields),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn as_text(&self) -> Option<&str> {
-        match self {
-            Data::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn as_log(&self) -> Option<&Log> {
-        match self {
-            Data::Log(log) => Some(log),
-            _ => None,
-        }
-    }
 }
 
 /// A key's content and the time at which it ends, epoch ms.
@@ -56,7 +26,6 @@ pub(crate) struct Slot {
 pub(crate) struct Keyspace {
     slots: HashMap<Arc<str>, Slot>,
     now: i64,
-    /// The same moment in microseconds.
     pub(super) now_us: i64,
     /// Channels on which calls have announced something since these were last told.
     pub(super) announced: Vec<Arc<str>>,
@@ -82,7 +51,6 @@ impl Keyspace {
         self.now
     }
 
-    /// The store's time in microseconds.
     pub(crate) fn now_us(&self) -> i64 {
         self.now_us
     }
@@ -103,12 +71,10 @@ impl Keyspace {
         self.get(key).is_some()
     }
 
-    /// The hash's fields; `None` if there is no such key.
     pub(crate) fn hash(&self, key: &str) -> Result<Option<&Fields>, Error> {
-        self.read(key, Data::as_hash)
+        self.read(key, |data| if let Data::Hash(it) = data { Some(it) } else { None })
     }
 
-    /// The hash's fields, for writing.
     pub(crate) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Error> {
         match &mut self.slot(key, || Data::Hash(Fields::new())).data {
             Data::Hash(fields) => Ok(fields),
@@ -117,18 +83,18 @@ impl Keyspace {
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Error> {
-        self.read(key, Data::as_text)
+        self.read(key, |data| if let Data::Text(it) = data { Some(it.as_str()) } else { None })
     }
 
     pub(crate) fn log(&self, key: &str) -> Result<Option<&Log>, Error> {
-        self.read(key, Data::as_log)
+        self.read(key, |data| if let Data::Log(it) = data { Some(it) } else { None })
     }
 
-    fn read<'a, T>(
+    fn read<'a, T: ?Sized>(
         &'a self,
         key: &str,
-        of: impl Fn(&'a Data) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+        of: fn(&'a Data) -> Option<&'a T>,
+    ) -> Result<Option<&'a T>, Error> {
         self.get(key).map(|slot| of(&slot.data).ok_or_else(wrong_type)).transpose()
     }
 
@@ -137,7 +103,6 @@ impl Keyspace {
         Ok(self.log(key)?.unwrap_or(&EMPTY))
     }
 
-    /// Writes to a log.
     pub(crate) fn with_log<T>(
         &mut self,
         key: &Arc<str>,
@@ -157,8 +122,7 @@ impl Keyspace {
 
     /// `SET`: removes the time to live.
     pub(crate) fn set_number(&mut self, key: &Arc<str>, number: i64) {
-        *self.slot(key, || Data::Text(String::new())) =
-            Slot { data: Data::Text(number.to_string()), expires_at: None };
+        self.put(key, Slot { data: Data::Text(number.to_string()), expires_at: None });
     }
 
     /// Writes the value as the call has changed it.
@@ -206,7 +170,6 @@ impl Keyspace {
         self.expire_at(key, self.now.saturating_add(ms))
     }
 
-    /// Removes the time to live; returns whether there was one.
     pub(crate) fn persist(&mut self, key: &str) -> bool {
         self.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
     }
@@ -221,7 +184,6 @@ impl Keyspace {
         self.slots.len()
     }
 
-    /// The keys that have not ended.
     pub(crate) fn live(&self) -> impl Iterator<Item = (&Arc<str>, &Slot)> {
         self.slots.iter().filter(|(_, slot)| !slot.has_ended(self.now))
     }

@@ -1,14 +1,9 @@
 //! The log as it will be: without expired entries, trimmed permits, and the entries of the call's own id. It
 //! is only read.
 //!
-//! `lua/part/live_log.lua` is its twin.
+//! `lua/part/live_log.lua` and `lua/part/trim.lua` are its twins.
 
-use crate::error::Error;
-use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::StoredLimiter;
-use crate::store::memory::log::{Log, Part, permits};
-use crate::store::refusal;
-use crate::wire::entry::unpack;
+use super::*;
 
 /// The permits of a member: an error for a live foreign one, 0 for an expired one.
 pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, Error> {
@@ -19,46 +14,31 @@ pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, 
     }
 }
 
-/// The expired entries to take out of the log: the oldest.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Dropped {
-    pub(crate) count: usize,
-    pub(crate) credit: i64,
-    /// Whether no expired entry is left.
-    pub(crate) all: bool,
-}
-
 pub(crate) struct LiveLog<'k, 's> {
     pub(crate) log: &'s Log,
     pub(crate) limiter: StoredLimiter<'k>,
-    /// The time of the call.
     pub(crate) t: i64,
-    /// The entries of the call's own id, ordered by their bytes: they are decided on separately from all
-    /// others.
-    own: Vec<Part>,
-    pub(crate) dropped: Dropped,
+    /// The permits of the expired entries.
+    pub(crate) credit: i64,
+    /// Whether no expired entry is left.
+    pub(crate) is_settled: bool,
     /// The number of entries that stay.
     pub(crate) left: usize,
     /// The permits in them.
     pub(crate) sum: i64,
-    /// The permits taken out of the oldest entries.
-    pub(crate) trimmed: Vec<Trimmed>,
-    /// The permits that are neither left nor in the log, which the call is to write as a debt.
-    pub(crate) debt: i64,
+    pub(crate) changes: LogChanges,
 }
 
-/// An entry from which permits are taken.
-pub(crate) struct Trimmed {
-    pub(crate) score: i64,
-    pub(crate) member: Box<[u8]>,
-    pub(crate) left: i64,
-}
-
-/// The changes of a [`LiveLog`] to be written.
+/// What is to be written of a [`LiveLog`].
+#[derive(Default)]
 pub(crate) struct LogChanges {
+    /// The entries of the call's own id, ordered by their bytes: they are decided on separately from all others.
     own: Vec<Part>,
+    /// The number of expired entries, which are the oldest.
     dropped: usize,
-    trimmed: Vec<Trimmed>,
+    /// The permits taken out of the oldest entries that are left, each with what stays in it.
+    trimmed: Vec<Part>,
+    /// The permits that are neither left nor in the log, which the call is to write as a debt.
     pub(crate) debt: i64,
 }
 
@@ -70,21 +50,22 @@ impl<'k, 's> LiveLog<'k, 's> {
         own: Vec<Part>,
         limit: usize,
     ) -> Self {
-        let mut dropped = Dropped { all: true, ..Dropped::default() };
+        let (mut dropped, mut credit, mut is_settled) = (0, 0, true);
         for (at, (_, member)) in log.expired(limiter.cutoff(t)).enumerate() {
             if at >= limit {
-                dropped.all = false;
+                is_settled = false;
                 break;
             }
             if !is_own(&own, member) {
-                dropped.count += 1;
-                dropped.credit += permits(member).unwrap_or(0);
+                dropped += 1;
+                credit += permits(member).unwrap_or(0);
             }
         }
         let own_permits: i64 = own.iter().map(|part| part.permits).sum();
-        let left = log.len() - dropped.count - own.len();
-        let sum = log.sum() - dropped.credit - own_permits;
-        LiveLog { log, limiter, t, own, dropped, left, sum, trimmed: Vec::new(), debt: 0 }
+        let left = log.len() - dropped - own.len();
+        let sum = log.sum() - credit - own_permits;
+        let changes = LogChanges { own, dropped, ..LogChanges::default() };
+        LiveLog { log, limiter, t, credit, is_settled, left, sum, changes }
     }
 
     /// The log without any expired entries.
@@ -92,7 +73,6 @@ impl<'k, 's> LiveLog<'k, 's> {
         LiveLog::read(log, (limiter, t), Vec::new(), usize::MAX)
     }
 
-    /// Entries of this date or an earlier one have expired.
     pub(crate) fn cutoff(&self) -> i64 {
         self.limiter.cutoff(self.t)
     }
@@ -103,17 +83,17 @@ impl<'k, 's> LiveLog<'k, 's> {
 
     /// The entries after the drop, unchanged, oldest first, without the call's own.
     pub(crate) fn others(&self) -> impl Iterator<Item = (i64, &'s [u8])> + use<'s> {
-        let own = self.own.clone();
-        self.log.iter().filter(move |(_, member)| !is_own(&own, member)).skip(self.dropped.count)
+        let own = self.changes.own.clone();
+        self.log.iter().filter(move |(_, member)| !is_own(&own, member)).skip(self.changes.dropped)
     }
 
     /// The entries of `others` as they will be, with their permits, or an error for a live foreign entry.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &'s [u8], Result<i64, Error>)> {
         let cutoff = self.cutoff();
         self.others().enumerate().filter_map(move |(at, (score, member))| {
-            match self.trimmed.get(at) {
+            match self.changes.trimmed.get(at) {
                 None => Some((score, member, permits_of(score, member, cutoff))),
-                Some(trimmed) => (trimmed.left > 0).then_some((score, member, Ok(trimmed.left))),
+                Some(it) => (it.permits > 0).then_some((score, member, Ok(it.permits))),
             }
         })
     }
@@ -135,14 +115,33 @@ impl<'k, 's> LiveLog<'k, 's> {
 
     /// Whether this entry is in the log and will stay there.
     pub(crate) fn stays(&self, member: &[u8]) -> bool {
-        let mut trimmed = self.trimmed.iter().filter(|entry| entry.left == 0);
-        let is_gone = is_own(&self.own, member) || trimmed.any(|entry| *entry.member == *member);
-        self.log.contains(member) && !is_gone
+        let LogChanges { own, trimmed, .. } = &self.changes;
+        let mut trimmed = trimmed.iter().filter(|entry| entry.permits == 0);
+        let is_gone = is_own(own, member) || trimmed.any(|entry| *entry.member == *member);
+        self.log.score(member).is_some() && !is_gone
     }
 
-    pub(crate) fn into_changes(self) -> LogChanges {
-        let LiveLog { own, dropped, trimmed, debt, .. } = self;
-        LogChanges { own, dropped: dropped.count, trimmed, debt }
+    /// Takes up to `wanted` permits out of the log, oldest entry first; returns how many it took: more than
+    /// `wanted` if an entry cannot be lowered, because then the whole entry is taken out. It takes nothing out of
+    /// a pause, which would not hold any more, and nothing behind it.
+    pub(crate) fn trim(&mut self, wanted: i64) -> Result<i64, Error> {
+        let mut taken = 0;
+        for (score, member) in self.others().skip(self.changes.trimmed.len()) {
+            if taken >= wanted || is_pause(member) {
+                break;
+            }
+            let permits = permits_of(score, member, self.cutoff())?;
+            let rest = taken + permits - wanted;
+            // If another entry with the same id and the remaining permits stays in the log, lowering this one
+            // would overwrite it, and its permits would be lost: so the whole entry is taken out.
+            let is_lowered = rest > 0 && !self.stays(&with_permits(member, rest));
+            let left = if is_lowered { rest } else { 0 };
+            let out = permits - left;
+            self.changes.trimmed.push(Part { score, member: member.into(), permits: left });
+            self.sum -= out;
+            taken += out;
+        }
+        Ok(taken)
     }
 }
 
@@ -154,7 +153,7 @@ impl LogChanges {
         }
         log.drop_oldest(self.dropped);
         for entry in self.trimmed {
-            log.lower(entry.score, &entry.member, entry.left);
+            log.lower(entry.score, &entry.member, entry.permits);
         }
     }
 }

@@ -1,23 +1,21 @@
-//! The log as a sorted set: members with a score each, in the order (score, member bytes).
+//! The log as a sorted set: members with a score each, in the order (score, member bytes); and the entries of one
+//! grant in it.
 //!
 //! In addition to a server's data, it keeps the sum of its permits and the number of foreign members, so that
 //! an exact sum costs nothing. This cannot be seen from outside.
+//!
+//! `lua/part/grant.lua` is its twin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::LazyLock;
 
-use crate::wire::entry::{EntryId, ID_LEN, unpack};
+use super::*;
 
 type Bytes = Box<[u8]>;
 
 /// The log where there is none.
-pub(crate) static EMPTY: Log = Log {
-    by_score: BTreeSet::new(),
-    by_member: BTreeMap::new(),
-    sum: 0,
-    foreign: 0,
-    was_empty: false,
-};
+pub(crate) static EMPTY: LazyLock<Log> = LazyLock::new(Log::default);
 
 /// The permits in the log, and the scores of its members. Scores are whole milliseconds: no release writes
 /// anything else.
@@ -67,7 +65,6 @@ impl Log {
         self.iter().take_while(move |(score, _)| *score <= cutoff)
     }
 
-    /// Adds the member, or changes its score.
     pub(crate) fn add(&mut self, score: i64, member: impl Into<Bytes>) {
         let member = member.into();
         match self.by_member.insert(member.clone(), score) {
@@ -87,7 +84,6 @@ impl Log {
         }
     }
 
-    /// Removes the member; returns whether it was there.
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         let Some((member, score)) = self.by_member.remove_entry(member) else { return false };
         self.forget(&member);
@@ -131,13 +127,8 @@ impl Log {
         }
     }
 
-    /// The score of the member, if it is there.
     pub(crate) fn score(&self, member: &[u8]) -> Option<i64> {
         self.by_member.get(member).copied()
-    }
-
-    pub(crate) fn contains(&self, member: &[u8]) -> bool {
-        self.by_member.contains_key(member)
     }
 
     fn forget(&mut self, member: &[u8]) {
@@ -156,7 +147,6 @@ pub(crate) struct Part {
     pub(crate) permits: i64,
 }
 
-/// The member with other permits.
 pub(crate) fn with_permits(member: &[u8], permits: i64) -> Bytes {
     let mut member = Bytes::from(member);
     let at = member.len() - 4;
@@ -167,4 +157,21 @@ pub(crate) fn with_permits(member: &[u8], permits: i64) -> Bytes {
 /// The permits of an entry; `None` for a foreign one.
 pub(crate) fn permits(member: &[u8]) -> Option<i64> {
     unpack(member).map(|(_, permits)| permits as i64)
+}
+
+/// Splits the permits of a grant into parts, as an entry holds a limited number.
+pub(crate) fn parts(permits: i64) -> impl Iterator<Item = u32> {
+    let mut left = permits.max(0);
+    std::iter::from_fn(move || {
+        let part = left.min(MAX_ENTRY_PERMITS as i64);
+        left -= part;
+        (part > 0).then_some(part as u32)
+    })
+}
+
+/// Writes entries that hold this many permits; `id` gives the id for each entry's number.
+pub(crate) fn write_entries(log: &mut Log, permits: i64, id: impl Fn(u16) -> EntryId, date: i64) {
+    for (number, part) in parts(permits).enumerate() {
+        log.add(date, pack(id(number as u16), part));
+    }
 }

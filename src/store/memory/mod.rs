@@ -2,45 +2,50 @@
 //!
 //! The store holds the same data as a server ([`keyspace`], [`log`]), and decides as the scripts do. Each
 //! call has its rule next to it, in [`calls`](crate::store::calls). Shared rules are here and in `lua/part`,
-//! in files and functions of the same names: [`live_log`] is the log after the drop, [`settle`] and [`heal`]
-//! are the two phases, [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`]
-//! finds who holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, and
-//! [`grant`] writes them. [`acquire`] combines them all, with [`open`] for each limiter.
+//! in functions of the same names: [`live_log`] is the log after the drop, and takes permits out of it, [`settle`] has
+//! the two phases, [`wait`] says when permits come back, [`share`] finds who holds them, [`decide`]
+//! goes through the requests, and [`attempt`] finds a call's own entries. [`acquire`] combines them all.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+// Also the imports that the files of this folder have in common.
 use crate::clock::{Clock, Now, system_ms};
 use crate::error::Error;
-use crate::store::StoreCall;
+use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::channels::{Channels, Heard};
+use crate::store::limits::*;
+use crate::store::*;
+use crate::wire::entry::*;
 use crate::wire::keys::Keys;
 
-pub(super) mod acquire;
+mod acquire;
 mod attempt;
-pub(crate) mod config;
+mod config;
 mod decide;
-pub(super) mod grant;
 mod hand_over;
-pub(super) mod heal;
 pub(crate) mod keyspace;
-pub(super) mod lifetime;
-pub(super) mod live_log;
-pub(super) mod log;
-mod once;
-mod open;
-mod reserve;
-pub(super) mod settle;
+mod live_log;
+mod log;
+mod settle;
 mod share;
-pub(super) mod trim;
-pub(super) mod wait;
+mod wait;
 
 #[cfg(any(test, feature = "_raw-store"))]
 pub(crate) mod raw;
 #[cfg(test)]
 mod tests;
 
-use keyspace::Keyspace;
+pub(super) use acquire::*;
+use attempt::*;
+pub(super) use config::*;
+use decide::*;
+pub(super) use keyspace::*;
+pub(super) use live_log::*;
+pub(super) use log::*;
+pub(super) use settle::*;
+use share::*;
+use wait::*;
 
 /// A store in this process instead of on a server, with the same rules and the same decisions. Clones are the
 /// same store, and all clients built over it share its limiters.
@@ -85,12 +90,10 @@ impl InProcessStore {
         self.0.channels.listen(channel, true).hear(heard).await;
     }
 
-    /// The names of all keys.
     pub(crate) fn live_keys(&self) -> Vec<Arc<str>> {
         self.enter().live().map(|(key, _)| key.clone()).collect()
     }
 
-    /// The keyspace as it is now.
     fn enter(&self) -> MutexGuard<'_, Keyspace> {
         // A panic in one call does not affect the others: at most one limiter is wrong, and heals.
         let mut space = self.0.space.lock().unwrap_or_else(PoisonError::into_inner);

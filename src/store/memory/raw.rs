@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::store::memory::InProcessStore;
-use crate::store::memory::keyspace::{Data, Keyspace, Slot};
-use crate::store::memory::log::Log;
+use super::*;
 
 /// The contents of all keys.
 pub type Snapshot = BTreeMap<String, Key>;
@@ -67,15 +65,6 @@ impl InProcessStore {
         };
         let expires_at = ttl_ms.map(|ms| space.now().saturating_add(ms));
         space.put(&name.into(), Slot { data, expires_at });
-    }
-
-    /// Restores the state of a snapshot.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn restore(&self, snapshot: &Snapshot) {
-        self.flush();
-        for (name, key) in snapshot {
-            self.raw_put(name, Some(key.clone()));
-        }
     }
 
     /// `FLUSHALL`.

@@ -4,17 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::rate::Mode;
-use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
-use crate::store::memory::live_log::LiveLog;
-use crate::store::{AcquireCall, Holders, ShareTerms};
-use crate::wire::entry::{Holder, holder, unpack};
+use super::*;
 
-/// The share of a call's client.
 pub(super) struct ClientShare {
     /// The permits that requests that can wait may take now.
     allowed: i64,
-    /// The whole share.
     size: i64,
     /// The part of it that the client holds.
     held: i64,

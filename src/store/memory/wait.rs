@@ -1,24 +1,12 @@
-//! The wait of a request: reads the log, oldest first, until enough permits have expired.
+//! The wait of a request: reads the log, oldest first, until enough permits have expired; and permits set aside for a
+//! large request, as otherwise others would take them one by one as they come back.
 //!
-//! `lua/part/wait.lua` is its twin.
+//! `lua/part/wait.lua` and `lua/part/reserve.lua` are its twins.
 
-use crate::error::Error;
-use crate::store::Wait;
-use crate::store::limits::SHORT_LOG;
-use crate::store::memory::live_log::LiveLog;
+use super::*;
 
 /// The longest wait: the servers' Lua numbers are not exact above it.
-const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
-
-/// The result of a search through the entries.
-#[derive(Clone, Copy)]
-struct Found {
-    /// The date at which there are enough permits; `None` if there never are.
-    date: Option<i64>,
-    /// Whether the date is only that of the last entry looked at.
-    is_bound: bool,
-    sum: i64,
-}
+const LONGEST: i64 = MAX_EXACT as i64;
 
 impl LiveLog<'_, '_> {
     /// The time until `permits` more have expired; `granted` is this call's grant, after its date.
@@ -26,7 +14,7 @@ impl LiveLog<'_, '_> {
         if permits <= 0 {
             return Ok(Wait::of_ms(1, false));
         }
-        let Found { date, is_bound, sum } = self.find_score(permits, SHORT_LOG, granted)?;
+        let (date, is_bound, sum) = self.find_score(permits, SHORT_LOG, granted)?;
         if let Some(date) = date {
             return Ok(self.until(date, 0, is_bound));
         }
@@ -35,16 +23,11 @@ impl LiveLog<'_, '_> {
         let intervals = over / rate + i64::from(over % rate > 0);
         let left = permits.saturating_sub(intervals.saturating_mul(rate));
         let date = match left > 0 {
-            true => self.find_score(left, SHORT_LOG, granted)?.date,
+            true => self.find_score(left, SHORT_LOG, granted)?.0,
             false => None,
         };
         let now = self.t.saturating_sub(self.limiter.interval);
         Ok(self.until(date.unwrap_or(now), intervals, true))
-    }
-
-    /// The date of the entry with which `permits` more expire, without a grant; `None` if there are too few.
-    pub(crate) fn date_of(&self, permits: i64) -> Result<Option<i64>, Error> {
-        Ok(self.find_score(permits, usize::MAX, (self.t, 0))?.date)
     }
 
     fn until(&self, score: i64, intervals: i64, at_least: bool) -> Wait {
@@ -53,50 +36,61 @@ impl LiveLog<'_, '_> {
         Wait::of_ms(ms.clamp(1, LONGEST) as u64, at_least)
     }
 
-    /// The date of the entry that completes `needed` permits, looking at the first `most` entries.
+    /// The date at which `needed` permits have expired, looking at the first `most` entries. The debt and the grant
+    /// count from their own dates, which may be later than those of entries. `None` if there are too few. Then whether
+    /// it is only the date of the last entry looked at, and the sum of all permits.
     fn find_score(
         &self,
         needed: i64,
         most: usize,
-        (granted_date, granted): (i64, i64),
-    ) -> Result<Found, Error> {
-        let (mut date, mut sum) = self.find_date(needed, most, 0, i64::MIN)?;
-        let is_found = date.is_some();
-        // The debt and the grant count from their own dates, which may be later than the date found without
-        // them.
-        for (more, dated) in [(self.debt, self.t), (self.debt + granted, granted_date)] {
-            if self.debt + granted > 0 {
-                let (with_more, all) = self.find_date(needed, most, more, dated)?;
-                date = with_more.map(|with_more| with_more.min(date.unwrap_or(with_more)));
-                sum = all;
-            }
-        }
-        let mut last_and_more = self.iter().skip(most - 1).map(|(score, ..)| score);
-        if let (false, Some(last), Some(_)) = (is_found, last_and_more.next(), last_and_more.next())
-            && date.is_none_or(|date| date > last)
-        {
-            return Ok(Found { date: Some(last), is_bound: true, sum });
-        }
-        Ok(Found { date, is_bound: false, sum })
-    }
-
-    /// The date at which the oldest entries (looking at the first `most`) and `more` permits of the date
-    /// `dated` reach `needed` together, or `None` if they never do; and the sum that they reach.
-    fn find_date(
-        &self,
-        needed: i64,
-        most: usize,
-        more: i64,
-        dated: i64,
-    ) -> Result<(Option<i64>, i64), Error> {
-        let (mut sum, mut date) = (more, dated);
+        granted: (i64, i64),
+    ) -> Result<(Option<i64>, bool, i64), Error> {
+        let (mut dated, mut in_log) = (vec![(self.t, self.changes.debt), granted], 0);
         for (score, _, permits) in self.iter().take(most) {
-            if sum >= needed {
+            if in_log >= needed {
                 break;
             }
-            sum += permits?;
-            date = score.max(dated);
+            let permits = permits?;
+            in_log += permits;
+            dated.push((score, permits));
         }
-        Ok(((sum >= needed).then_some(date), sum))
+        dated.sort_unstable();
+        let mut sum = 0;
+        let completing = dated.into_iter().find(|(_, permits)| {
+            sum += permits;
+            sum >= needed
+        });
+        let date = completing.map(|(date, _)| date);
+        let mut last_and_more = self.iter().skip(most - 1).map(|(score, ..)| score);
+        if let (true, Some(last), Some(_)) =
+            (in_log < needed, last_and_more.next(), last_and_more.next())
+            && date.is_none_or(|date| date > last)
+        {
+            return Ok((Some(last), true, sum));
+        }
+        Ok((date, false, sum))
     }
+}
+
+/// The time in ms until the permits to be reserved are free, of which only `free` are now. `None` if somebody else
+/// has a reservation, or it would take too long: longer than the request can wait, or longer than an interval, with
+/// some allowance for clients whose clocks are ahead.
+pub(super) fn find_reservation(
+    live: &LiveLog<'_, '_>,
+    permits: i64,
+    free: i64,
+    max_wait_ms: u64,
+) -> Result<Option<i64>, Error> {
+    let (t, interval) = (live.t, live.limiter.interval);
+    let is_reserved = |member: &[u8]| unpack(member).is_some_and(|(id, _)| is_reserved(id));
+    let kept_since = t.saturating_sub(RESERVATION_KEPT_MS.min(interval));
+    let is_kept = live.iter().any(|(score, member, _)| score > kept_since && is_reserved(member));
+    if free < 0 || is_kept {
+        return Ok(None);
+    }
+    let (date, ..) = live.find_score(permits - free, usize::MAX, (t, 0))?;
+    let longest = interval.saturating_add(interval / 8).min(LONGEST_RESERVATION_MS);
+    let longest = longest.min(i64::try_from(max_wait_ms).unwrap_or(i64::MAX));
+    let wait = date.map(|date| date.saturating_add(interval).saturating_sub(t));
+    Ok(wait.filter(|wait| *wait <= longest))
 }

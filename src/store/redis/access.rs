@@ -1,20 +1,13 @@
 //! Logging in to the servers of any topology.
 
-use std::fmt;
-use std::sync::Arc;
-
+use redis::ProtocolVersion;
 use redis::aio::AsyncPushSender;
-use redis::{ProtocolVersion, RedisConnectionInfo};
 
-use crate::error::Error;
-use crate::observe::Observers;
-use crate::store::redis::address_map::AddressMap;
-use crate::store::redis::endpoint::{Address, Endpoint, invalid};
+use super::*;
 #[cfg(feature = "tls")]
-use crate::store::redis::tls::{Tls, TlsClient};
-use crate::store::redis::topology::Topology;
+use crate::store::redis::tls::TlsClient;
 
-/// The builder's settings for logging in, apart from the URLs.
+/// How servers are logged in to, apart from what their URLs say: the builder's settings, and what is made of them.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) user: Option<String>,
@@ -22,80 +15,47 @@ pub(crate) struct Access {
     pub(crate) database: Option<u32>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
+    /// The parsed settings; `None` unless an address asks for TLS.
+    #[cfg(feature = "tls")]
+    pub(super) tls_client: Option<Arc<TlsClient>>,
     /// Where servers are that announce addresses which cannot be reached.
     pub(crate) address_map: AddressMap,
-    /// Observers of connections.
     pub(crate) observers: Observers,
-}
-
-/// [`Access`], checked and ready for use.
-#[derive(Clone)]
-pub(super) struct Credentials {
-    access: Access,
-    /// `None` unless an address asks for TLS.
-    #[cfg(feature = "tls")]
-    pub(super) tls: Option<Arc<TlsClient>>,
     /// Takes what a server says unasked, on connections that listen.
     pub(super) pushes: Option<Arc<dyn AsyncPushSender>>,
 }
 
 impl Access {
-    pub(super) fn check(self, topology: &Topology) -> Result<Credentials, Error> {
+    /// The access to these servers, if the settings are for them.
+    pub(super) fn to(self, topology: &Topology) -> Result<Arc<Self>, Error> {
         let is_announced = matches!(topology, Topology::Cluster(_) | Topology::Sentinel(_));
         if !is_announced && !self.address_map.is_empty() {
             return Err(invalid("an address map is for clusters and sentinels"));
         }
         #[cfg(feature = "tls")]
-        let tls = match (topology.uses_tls(), &self.tls) {
+        let tls_client = match (topology.uses_tls(), &self.tls) {
             (false, None) => None,
-            (false, Some(_)) => return Err(Tls::is_unused()),
+            // A connection meant to be encrypted would not be.
+            (false, Some(_)) => return Err(invalid("TLS settings need a rediss:// address")),
             (true, settings) => Some(Arc::new(TlsClient::new(settings.as_ref())?)),
         };
-        Ok(Credentials {
-            access: self,
+        Ok(Arc::new(Access {
             #[cfg(feature = "tls")]
-            tls,
-            pushes: None,
-        })
-    }
-}
-
-impl Credentials {
-    /// The observers of connections.
-    pub(super) fn observers(&self) -> &Observers {
-        &self.access.observers
+            tls_client,
+            ..self
+        }))
     }
 
-    /// Where the server is that announces this address.
-    pub(super) fn reachable(&self, announced: Address) -> Address {
-        self.access.address_map.reachable(announced)
-    }
-
-    /// The credentials of other servers that are reached in the same way.
-    pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
-        let mut others = self.clone();
-        others.access = Access { user, password, database: None, ..others.access };
-        others
-    }
-
-    /// The credentials for connections that listen. Observers hear of the others alone.
-    pub(super) fn hearing(&self, pushes: Arc<dyn AsyncPushSender>) -> Self {
-        let mut hearing = Credentials { pushes: Some(pushes), ..self.clone() };
-        hearing.access.observers = Observers::default();
-        hearing
-    }
-
-    /// The login of a connection to this server.
     pub(super) fn login(&self, endpoint: &Endpoint) -> RedisConnectionInfo {
         let mut login =
             endpoint.login.clone().set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        if let Some(user) = &self.access.user {
+        if let Some(user) = &self.user {
             login = login.set_username(user);
         }
-        if let Some(password) = &self.access.password {
+        if let Some(password) = &self.password {
             login = login.set_password(password);
         }
-        if let Some(database) = self.access.database {
+        if let Some(database) = self.database {
             login = login.set_db(database.into());
         }
         if self.pushes.is_some() {
@@ -109,7 +69,6 @@ impl Credentials {
     }
 }
 
-/// Shows no user and no password.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Access");

@@ -1,11 +1,13 @@
 //! Commands for a server: the call of a script, or a plain command.
 
+use std::ops::Range;
+
 use redis::{Cmd, ToRedisArgs};
 
+use super::*;
 use crate::clock::Now;
 use crate::rate::Rate;
-use crate::wire::keys::Keys;
-use crate::wire::mode_text;
+use crate::wire::texts;
 
 /// A script in the form in which it is sent.
 pub(crate) struct Script {
@@ -71,18 +73,18 @@ impl Script {
 pub(crate) struct ServerCommand {
     pub(super) script: Option<&'static Script>,
     pub(super) cmd: Cmd,
+    /// The keys among the words after the name.
+    keys: Range<usize>,
 }
 
 impl ServerCommand {
-    /// The call of a script with these keys.
     pub(crate) fn script(script: &'static Script, keys: &[&str]) -> Self {
         // Room for the usual call: growing step by step takes a tenth of a lone call's instructions.
         let mut cmd = Cmd::with_capacity(16, 384);
         cmd.arg("EVALSHA").arg(&script.digest).arg(keys.len()).arg(keys);
-        ServerCommand { script: Some(script), cmd }
+        ServerCommand { script: Some(script), cmd, keys: 2..2 + keys.len() }
     }
 
-    /// The call of a script with all keys of a limiter.
     pub(crate) fn of_limiter(script: &'static Script, keys: &Keys) -> Self {
         ServerCommand::script(script, &keys.all())
     }
@@ -91,7 +93,14 @@ impl ServerCommand {
     pub(crate) fn plain(name: &str, keys: &[&str]) -> Self {
         let mut cmd = redis::cmd(name);
         cmd.arg(keys);
-        ServerCommand { script: None, cmd }
+        ServerCommand { script: None, cmd, keys: 0..keys.len() }
+    }
+
+    /// The source of a script, with one key.
+    pub(crate) fn source(source: &str, key: &str) -> Self {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(source).arg(1).arg(key);
+        ServerCommand { script: None, cmd, keys: 2..3 }
     }
 
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
@@ -112,23 +121,13 @@ impl ServerCommand {
         match seen {
             // Not by `format!`, which takes three times as long, in each call.
             Some(rate) => {
-                let numbers = [rate.permits(), rate.interval_ms(), rate.keep_alive_ms()];
-                let [permits, interval, keep_alive] = numbers.map(|number| number.to_string());
-                self.arg([mode_text(rate.mode()), &permits, &interval, &keep_alive].join(" "))
+                let [permits, interval, mode, keep_alive] = texts(&rate);
+                self.arg([mode, permits, interval, keep_alive].join(" "))
             }
             None => self.arg(""),
         }
     }
 
-    /// Appends a rate as four arguments.
-    pub(crate) fn rate(self, rate: &Rate) -> Self {
-        self.arg(rate.permits())
-            .arg(rate.interval_ms())
-            .arg(mode_text(rate.mode()))
-            .arg(rate.keep_alive_ms())
-    }
-
-    /// The words of the command after its name.
     fn words(&self) -> impl Iterator<Item = &[u8]> {
         let words = self.cmd.args_iter().filter_map(|arg| match arg {
             redis::Arg::Simple(word) => Some(word),
@@ -137,20 +136,8 @@ impl ServerCommand {
         words.skip(1)
     }
 
-    /// The keys of the command: those of a script, or all arguments.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
-        let is_script =
-            matches!(self.cmd.args_iter().next(), Some(redis::Arg::Simple(b"EVALSHA" | b"EVAL")));
-        let mut words = self.words();
-        if !is_script {
-            return words.collect();
-        }
-        let count = words.nth(1).and_then(|count| str::from_utf8(count).ok()?.parse().ok());
-        words.take(count.unwrap_or(0)).collect()
-    }
-
-    pub(super) fn is_script(&self) -> bool {
-        self.script.is_some()
+        self.words().skip(self.keys.start).take(self.keys.len()).collect()
     }
 
     /// This call with the script in full, for a server that does not know it.
@@ -175,6 +162,6 @@ impl ServerCommand {
             cmd.arg(keys[*key]);
         }
         cmd.arg(&arguments).arg(&keys).arg(keys.len());
-        ServerCommand { script: None, cmd }
+        ServerCommand { script: None, cmd, keys: 2..2 + declared.len() }
     }
 }

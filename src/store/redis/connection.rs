@@ -6,24 +6,14 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use redis::aio::AsyncPushSender;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline};
 
-use crate::error::{Error, ErrorKind, Execution};
+use super::*;
 use crate::observe::ConnectionObserver;
-use crate::rt::{self, Mutex, RuntimeId, lock};
-use crate::store::channels::Heard;
-use crate::store::redis::access::Credentials;
-use crate::store::redis::command::ServerCommand;
-use crate::store::redis::listen::Listening;
-use crate::store::redis::open::OpenConnection;
-use crate::store::redis::race::{Joint, joint};
-use crate::store::redis::reply;
-use crate::store::redis::topology::Topology;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
 /// would make its own attempt on a server that is away.
@@ -31,9 +21,10 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The connections to the server that takes calls, by runtime.
 pub(crate) struct Connections {
-    topology: Topology,
-    credentials: Arc<Credentials>,
-    address: Arc<str>,
+    pub(super) topology: Topology,
+    pub(super) access: Arc<Access>,
+    /// The address for calls, without credentials.
+    pub(super) address: Arc<str>,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
 
@@ -52,22 +43,11 @@ struct Connection {
 type Opening = Joint<Result<Arc<OpenConnection>, (Instant, Error)>>;
 
 impl Connections {
-    /// Creates the connections without sending anything.
-    pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
+    pub(super) fn new(topology: Topology, access: Arc<Access>) -> Self {
         let address = topology.to_string().into();
-        Connections { topology, credentials, address, by_runtime: Mutex::default() }
+        Connections { topology, access, address, by_runtime: Mutex::default() }
     }
 
-    /// Opens a connection that listens.
-    pub(super) async fn open_hearing(
-        &self,
-        pushes: Arc<dyn AsyncPushSender>,
-        limit: Duration,
-    ) -> Result<OpenConnection, Error> {
-        self.topology.open(&Arc::new(self.credentials.hearing(pushes)), limit).await
-    }
-
-    /// The connection of the current runtime.
     fn of_current_runtime(&self) -> Arc<Connection> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
@@ -77,20 +57,13 @@ impl Connections {
         }
         // A call made while its runtime ends leaves a connection behind that nobody else removes: drop such
         // connections before the table grows.
-        let mut left_behind = Vec::new();
-        if by_runtime.len() == by_runtime.capacity() {
-            by_runtime.retain(|_, connection| {
-                let is_in_use = connection.is_in_use();
-                if !is_in_use {
-                    left_behind.push(connection.clone());
-                }
-                is_in_use
-            });
-        }
+        let is_full = by_runtime.len() == by_runtime.capacity();
+        let left_behind: Vec<_> =
+            by_runtime.extract_if(|_, connection| is_full && !connection.is_in_use()).collect();
         let connection = Arc::new(Connection {
             last: Mutex::new(None),
             left_replica: Mutex::new(None),
-            observer: ConnectionObserver::new(self.credentials.observers()),
+            observer: ConnectionObserver::new(&self.access.observers),
             listening: Arc::default(),
         });
         by_runtime.insert(runtime, connection.clone());
@@ -100,15 +73,9 @@ impl Connections {
         connection
     }
 
-    /// Forgets the connection of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
         // Dropped after the lock is released.
         let _ended = lock(&self.by_runtime).remove(&runtime);
-    }
-
-    /// The address for calls, without credentials.
-    pub(super) fn address(&self) -> Arc<str> {
-        self.address.clone()
     }
 
     /// Sends a command and awaits its reply until the deadline. A server's error counts as a reply
@@ -223,13 +190,14 @@ impl Connection {
     fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Opening {
         let this = Arc::downgrade(self);
         let work = async move {
-            let opened = connections.topology.open(&connections.credentials, limit);
+            let opened = connections.topology.open(&connections.access, limit);
             let result = match tokio::time::timeout(limit, opened).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
             // Events about it must name the server, which in a cluster is the node.
-            let result = result.map_err(|error| error.with_server(Some(connections.address())));
+            let result =
+                result.map_err(|error| error.with_server(Some(connections.address.clone())));
             if let Some(this) = Weak::upgrade(&this) {
                 match &result {
                     Ok(open) => this.observer.opened(&open.server),
@@ -277,8 +245,8 @@ mod tests {
     #[test]
     fn what_ended_runtimes_leave_behind_is_dropped() {
         let topology = Topology::try_from("redis://127.0.0.1:1").unwrap();
-        let credentials = Access::default().check(&topology).unwrap();
-        let connections = Connections::new(topology, Arc::new(credentials));
+        let access = Access::default().to(&topology).unwrap();
+        let connections = Connections::new(topology, access);
         let in_use = in_a_runtime(async { connections.of_current_runtime() });
         for _ in 0..1000 {
             in_a_runtime(async { drop(connections.of_current_runtime()) });

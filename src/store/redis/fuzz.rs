@@ -1,16 +1,16 @@
 //! Entry points for fuzzing the parsers of answers by servers, sentinels and nodes of a cluster.
 
+use super::master::Sentinels;
 use super::nodes::{self, slot::slot_of};
-use super::sentinel::Sentinels;
 use super::{ServerAnswer, read_scan, reply};
 use crate::clock::Now;
 use crate::error::Error;
 use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
-    AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, InspectCall,
-    KeysCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup,
-    ServerTimeCall, SizeCall, StoreCall,
+    AcquireCall, AcquireReply, ChargeCall, ConfigCall, Earlier, InspectCall, KeysCall, PeekCall,
+    RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup, ServerTimeCall, SizeCall,
+    StoreCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -35,7 +35,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     ServerTimeCall.read(answer);
     KeysCall::Exists.read(answer);
     SizeCall.read(answer);
-    ClearExpireCall.read(answer);
+    KeysCall::ClearExpire.read(answer);
     InspectCall { most_entries: 1 }.read(answer);
     if let Some(Some(rate)) = ConfigCall.read(answer) {
         assert!(!rate.to_string().is_empty());

@@ -6,19 +6,14 @@
 //! listener starts anew: in a cluster at the node that has the slot by then.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use redis::{Pipeline, PushInfo, PushKind, Value};
+use redis::aio::AsyncPushSender;
+use redis::{Pipeline, PushInfo, PushKind};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
-use crate::rt;
-use crate::store::channels::{Channels, Heard};
-use crate::store::redis::RedisStore;
-use crate::store::redis::connection::Connections;
-use crate::store::redis::open::OpenConnection;
+use super::*;
 
 /// How often to ask whether the server still answers, to give up what nobody listens to any more, and to ask again
 /// for refused subscriptions.
@@ -41,11 +36,9 @@ impl RedisStore {
     /// Hears what is announced on this channel, and never ends.
     pub(crate) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
         loop {
-            match self {
-                RedisStore::One(connections) => {
-                    connections.listen(channel, heard).await;
-                }
-                RedisStore::Cluster(nodes) => {
+            match &self.nodes {
+                None => self.one.listen(channel, heard).await,
+                Some(nodes) => {
                     if nodes.listen(channel, heard, LIMIT).await.is_err() {
                         sleep(pause()).await;
                     }
@@ -65,7 +58,12 @@ impl Listening {
     ) {
         let listener = self.channels.listen(channel, false);
         if !self.is_served.swap(true, Ordering::AcqRel) {
-            tokio::spawn(Serving(self.clone()).run(connections.clone()));
+            let (serving, connections) = (Serving(self.clone()), connections.clone());
+            tokio::spawn(async move {
+                if serving.serve(&connections).await.is_none() {
+                    sleep(pause()).await;
+                }
+            });
         }
         if !listener.stands() {
             self.changed.notify_one();
@@ -102,12 +100,6 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    async fn run(self, connections: Arc<Connections>) {
-        if self.serve(&connections).await.is_none() {
-            sleep(pause()).await;
-        }
-    }
-
     /// Serves all listeners over one connection until there are none; `None` if it is lost before.
     async fn serve(&self, connections: &Connections) -> Option<()> {
         let is_lost = Arc::new(AtomicBool::new(false));
@@ -119,7 +111,10 @@ impl Serving {
             }
             Ok::<(), ()>(())
         });
-        let open = timeout(LIMIT, connections.open_hearing(pushes, LIMIT)).await.ok()?.ok()?;
+        // Observers hear of the other connections alone.
+        let (observers, pushes) = (Observers::default(), Some(pushes as Arc<dyn AsyncPushSender>));
+        let access = Access { observers, pushes, ..Access::clone(&connections.access) };
+        let open = timeout(LIMIT, connections.topology.open(&access, LIMIT)).await.ok()?.ok()?;
         let mut refused = HashSet::new();
         let mut tick = Instant::now() + TICK;
         while !is_lost.load(Ordering::Acquire) && !open.is_closed() {

@@ -9,31 +9,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use redis::Value;
+use redis::{RedisConnectionInfo, Value};
 use tokio::time::Instant;
 
-use crate::error::Error;
-use crate::rt::RuntimeId;
-use crate::store::{Reply, ScanCall, ScanReply, StoreCall};
+// Also the imports that the files of this folder have in common.
+use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::{Event, Observers};
+use crate::rt::{self, Mutex, RuntimeId, lock};
+use crate::store::channels::{Channels, Heard};
+use crate::store::{Reply, StoreCall};
 use crate::wire::keys::Keys;
 
 mod access;
-mod address_map;
-mod cluster;
 mod command;
 mod connection;
-mod dial;
 mod endpoint;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(crate) mod fuzz;
 mod listen;
+mod master;
 mod nodes;
 mod open;
 mod race;
-mod replicated;
 mod reply;
-mod role;
-mod sentinel;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
@@ -41,42 +39,43 @@ mod tls;
 mod topology;
 
 pub(crate) use access::Access;
-pub use cluster::Cluster;
 pub use endpoint::Endpoint;
-pub use replicated::Replicated;
-pub use sentinel::Sentinels;
+pub use master::{Replicated, Sentinels};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
-pub use topology::Topology;
+pub use topology::{Cluster, Topology};
 
 pub(crate) use command::{OpenSlot, Script, ServerCommand, script};
 pub(crate) use nodes::slot::{check_one_slot, check_same_slot};
 pub(crate) use reply::ServerAnswer;
 
 use connection::Connections;
+use endpoint::{Address, AddressMap, invalid};
+use listen::Listening;
 use nodes::Nodes;
+use open::OpenConnection;
+use race::{HEDGE, Joint, first_success, joint};
+use reply::unavailable;
 
 /// The connections to the servers of a topology. Clones share them.
 #[derive(Clone)]
-pub(crate) enum RedisStore {
-    /// One server takes all calls, though another one may take its place later.
-    One(Arc<Connections>),
-    /// The keys of a call decide which node takes it.
-    Cluster(Arc<Nodes>),
+pub(crate) struct RedisStore {
+    /// The server that takes all calls, though another one may take its place later.
+    one: Arc<Connections>,
+    /// In a cluster there is no such server: the keys of a call decide which node takes it.
+    nodes: Option<Arc<Nodes>>,
 }
 
 impl RedisStore {
-    /// Creates the store without sending anything.
     pub(crate) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
-        let credentials = access.check(&topology)?;
-        Ok(match topology {
+        let access = access.to(&topology)?;
+        let nodes = match &topology {
             Topology::Cluster(cluster) => {
-                RedisStore::Cluster(Arc::new(Nodes::new(cluster, credentials)))
+                Some(Arc::new(Nodes::new(cluster.clone(), access.clone())))
             }
-            topology => {
-                RedisStore::One(Arc::new(Connections::new(topology, Arc::new(credentials))))
-            }
-        })
+            _ => None,
+        };
+        Ok(RedisStore { one: Arc::new(Connections::new(topology, access)), nodes })
     }
 
     pub(crate) fn run<C: StoreCall>(
@@ -102,7 +101,7 @@ impl RedisStore {
             }
             let value = reply::accepted(value)?;
             let answer = ServerAnswer::of(&value);
-            if command.is_script() {
+            if command.script.is_some() {
                 answer.refused()?;
             }
             call.read(answer).ok_or_else(|| answer.unexpected())
@@ -122,29 +121,33 @@ impl RedisStore {
     pub(crate) fn scan_parts(&self, limit: Duration) -> Reply<Vec<Arc<str>>> {
         let store = self.clone();
         async move {
-            match store {
-                RedisStore::One(connections) => Ok(vec![connections.address()]),
-                RedisStore::Cluster(nodes) => nodes.masters(limit).await,
+            match &store.nodes {
+                None => Ok(vec![store.address()]),
+                Some(nodes) => nodes.masters(limit).await,
             }
         }
         .boxed()
     }
 
-    pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
+    pub(crate) fn scan(
+        &self,
+        part: Arc<str>,
+        cursor: u64,
+        count: u32,
+        limit: Duration,
+    ) -> Reply<(u64, Vec<Vec<u8>>)> {
         // Matches all values, logs and keys of policies, and little else, so that fewer keys are sent: a brace, and
         // the first two letters of a suffix.
         const PATTERN: &str = "*{*:[abcfipqrsv][aeilnou]*";
         let command = ServerCommand::plain("SCAN", &[])
-            .arg(call.cursor)
+            .arg(cursor)
             .arg(&["MATCH", PATTERN, "COUNT"])
-            .arg(call.count.max(1));
+            .arg(count.max(1));
         let store = self.clone();
         async move {
-            let value = match &store {
-                RedisStore::One(_) => store.send(&command, limit).await,
-                RedisStore::Cluster(nodes) => {
-                    nodes.send_to_master(&call.part, &command, limit).await
-                }
+            let value = match &store.nodes {
+                None => store.send(&command, limit).await,
+                Some(nodes) => nodes.send_to_master(&part, &command, limit).await,
             };
             let value = reply::accepted(value?)?;
             let answer = ServerAnswer::of(&value);
@@ -155,53 +158,43 @@ impl RedisStore {
 
     /// The address for calls, without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
-        match self {
-            RedisStore::One(connections) => connections.address(),
-            RedisStore::Cluster(nodes) => nodes.address(),
-        }
+        self.one.address.clone()
     }
 
     /// A number for the server that has these keys now.
     pub(crate) fn part_of(&self, keys: &Keys) -> u64 {
-        match self {
-            RedisStore::One(_) => 0,
-            RedisStore::Cluster(nodes) => nodes.part_of(keys),
-        }
+        self.nodes.as_ref().map_or(0, |nodes| nodes.part_of(keys))
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self, RedisStore::Cluster(_))
+        self.nodes.is_some()
     }
 
     /// Forgets the connections of a runtime that has ended.
     pub(crate) fn runtime_ended(&self, runtime: RuntimeId) {
-        match self {
-            RedisStore::One(connections) => connections.runtime_ended(runtime),
-            RedisStore::Cluster(nodes) => nodes.runtime_ended(runtime),
-        }
+        self.one.runtime_ended(runtime);
+        self.nodes.iter().for_each(|nodes| nodes.runtime_ended(runtime));
     }
 
     /// Sends a command and awaits its reply for this long; if it calls a script that the server does not
     /// know, then sends the script in full.
     async fn send(&self, command: &ServerCommand, limit: Duration) -> Result<Value, Error> {
-        match self {
-            RedisStore::One(connections) => connections.call(command, limit).await,
+        match &self.nodes {
+            None => self.one.call(command, limit).await,
             // Boxed: otherwise the future of every call to a single server would be as large.
-            RedisStore::Cluster(nodes) => Box::pin(nodes.send(command, limit)).await,
+            Some(nodes) => Box::pin(nodes.send(command, limit)).await,
         }
     }
 }
 
-/// Shows the address, without credentials.
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RedisStore").field(&self.address()).finish()
     }
 }
 
-/// Parses the answer to `SCAN`.
-fn read_scan(answer: ServerAnswer<'_>) -> Option<ScanReply> {
+fn read_scan(answer: ServerAnswer<'_>) -> Option<(u64, Vec<Vec<u8>>)> {
     let keys = answer.list(1)?;
     let keys = (0..keys.len()).map(|at| Some(keys.bytes(at)?.to_vec()));
-    Some(ScanReply { cursor: answer.parsed(0)?, keys: keys.collect::<Option<_>>()? })
+    Some((answer.parsed(0)?, keys.collect::<Option<_>>()?))
 }

@@ -1,12 +1,13 @@
 //! Attempts that several calls share, and attempts of which the first success counts.
 
 use std::io;
-use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::{BoxFuture, Shared};
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
 use tokio::time::timeout;
+
+use super::*;
 
 /// The time after which an attempt may hang, and the next one is begun as well. Nothing may ever come back from the
 /// first one, not even a refusal: it would use up the time of every call.
@@ -14,12 +15,13 @@ pub(super) const HEDGE: Duration = Duration::from_millis(100);
 
 /// Begins these attempts one after the other, each when an earlier one has failed or `hedge` has passed, because
 /// one that takes longer may hang. If all fail, `choose` says of each failure whether to report it or the one
-/// before; `None` if there were no attempts.
+/// before; if there were no attempts, `none` is the failure.
 pub(super) async fn first_success<T, E, A: Future<Output = Result<T, E>>>(
     attempts: impl IntoIterator<Item = A>,
     hedge: Duration,
     choose: impl Fn(Option<E>, E) -> E,
-) -> Result<T, Option<E>> {
+    none: impl FnOnce() -> E,
+) -> Result<T, E> {
     let mut attempts = attempts.into_iter();
     let mut running = FuturesUnordered::new();
     let mut failure = None;
@@ -34,7 +36,7 @@ pub(super) async fn first_success<T, E, A: Future<Output = Result<T, E>>>(
         match ended {
             Some(Ok(value)) => return Ok(value),
             Some(Err(error)) => failure = Some(choose(failure, error)),
-            None if are_all_begun => return Err(failure),
+            None if are_all_begun => return Err(failure.unwrap_or_else(none)),
             None => {}
         }
     }

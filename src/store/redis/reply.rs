@@ -2,9 +2,9 @@
 
 use std::io;
 
-use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind};
 
-use crate::error::{Error, ErrorKind, Execution};
+use super::*;
 use crate::rate::{Mode, Rate};
 use crate::store::refusal;
 use crate::wire::FIELDS;
@@ -73,7 +73,6 @@ impl<'a> ServerAnswer<'a> {
         Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?))
     }
 
-    /// The rate of a limiter that may not exist.
     pub(crate) fn found_rate(self) -> Option<Option<Rate>> {
         match self.flag(1)? {
             true => self.rate().map(Some),
@@ -144,12 +143,10 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
     }
 }
 
-/// Whether the server answered that it does not know the script.
 pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-/// Whether the server refused a write because it is a replica.
 pub(super) fn is_of_replica(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
     says(error.code(), error.details().unwrap_or_default(), "READONLY")
@@ -238,17 +235,13 @@ fn mistake_behind(error: &RedisError) -> Option<&'static str> {
     } else if text.contains("unknown command") && text.to_ascii_uppercase().contains("EVAL") {
         "it carries out no scripts: a sentinel does not (connect to `Sentinels`, or by \
         redis+sentinel://host:port/master), nor a server that has EVAL or EVALSHA renamed"
-    } else if error.kind() == RedisErrorKind::Parse && !ends_within_a_reply(error) {
+    } else if error.kind() == RedisErrorKind::Parse && !text.contains("Unexpected end of input") {
+        // The exception is a connection that was closed in the middle of a reply: an ordinary outage.
         "what is at this address does not answer as a Redis or Valkey server does: check the host and \
         the port; if the port is for TLS, the address must begin with rediss://"
     } else {
         return None;
     })
-}
-
-/// Whether the connection was closed in the middle of a reply: an ordinary outage.
-fn ends_within_a_reply(error: &RedisError) -> bool {
-    error.detail().is_some_and(|text| text.contains("Unexpected end of input"))
 }
 
 /// Whether an error has this code. Before 7.0 an error from inside a script has the code within its text.

@@ -4,9 +4,7 @@
 //! platform's certificates at each connect, and depends on a setting of the process.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
-use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -16,8 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 
-use crate::error::{Error, ErrorKind, Execution};
-use crate::store::redis::reply;
+use super::*;
 
 /// TLS settings for servers of `rediss://` addresses. By default the client trusts the certificate
 /// authorities of the platform, and has no certificate of its own. With the feature `tls`.
@@ -63,14 +60,8 @@ impl Tls {
         self.server_name = Some(name.into());
         self
     }
-
-    /// The error of settings that no address would use: a connection meant to be encrypted would not be.
-    pub(super) fn is_unused() -> Error {
-        invalid("TLS settings need a rediss:// address")
-    }
 }
 
-/// Shows which settings there are, without their contents.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
@@ -201,9 +192,9 @@ fn platform_roots() -> Result<RootCertStore, Error> {
 fn certificates_of(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates = certificates
-        .map_err(|error| invalid(format!("{what} is no PEM text")).with_source(error))?;
+        .map_err(|error| invalid(&format!("{what} is no PEM text")).with_source(error))?;
     match certificates.is_empty() {
-        true => Err(invalid(format!("{what} holds no certificate in PEM format"))),
+        true => Err(invalid(&format!("{what} holds no certificate in PEM format"))),
         false => Ok(certificates),
     }
 }
@@ -211,8 +202,4 @@ fn certificates_of(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>
 fn name_of(host: &str) -> Result<ServerName<'static>, Error> {
     let name = ServerName::try_from(host.to_owned());
     name.map_err(|error| invalid("no valid name of a TLS server").with_source(error))
-}
-
-fn invalid(detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
 }

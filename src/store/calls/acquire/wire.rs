@@ -1,16 +1,7 @@
 //! An acquire as the arguments of its script, and its answer.
 
-use super::{
-    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, request_count,
-    total_permits,
-};
-use crate::clock::Now;
-use crate::rate::{MAX_EXACT, exact};
-use crate::store::ShareTerms;
-use crate::store::calls::Holders;
-use crate::store::redis::{Script, ServerAnswer, ServerCommand};
-use crate::wire::entry::{self, EntryId};
-use crate::wire::mode_text;
+use super::*;
+use crate::store::redis::Script;
 
 /// The call of `acquire.lua`, whose head explains the arguments. Empty arguments at the end are left out: the
 /// usual call has three.
@@ -33,7 +24,7 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
         groups,
         after.into_bytes(),
         number(call.hold_ms, 0).into_bytes(),
-        call.creation().into_bytes(),
+        call.create.map_or(String::new(), |rate| texts(&rate).join(" ")).into_bytes(),
         number(call.reserve.into(), 0).into_bytes(),
         number(call.audit_limit.min(MAX_EXACT), 0).into_bytes(),
         share.map_or(String::new(), ShareTerms::text).into_bytes(),
@@ -45,17 +36,6 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
     let command = ServerCommand::script(script, keys).time(call.now).arg(entry).seen(call.seen);
     optional[..given].iter().fold(command, |command, arg| command.arg(arg.as_slice()))
-}
-
-impl AcquireCall {
-    /// The rate to create the limiter with, as a script takes it.
-    pub(crate) fn creation(&self) -> String {
-        self.create.as_ref().map_or(String::new(), |rate| {
-            let numbers = [rate.permits(), rate.interval_ms(), rate.keep_alive_ms()];
-            let [permits, interval, keep_alive] = numbers.map(|number| number.to_string());
-            [&permits, &interval, mode_text(rate.mode()), &keep_alive].join(" ")
-        })
-    }
 }
 
 impl Earlier {
@@ -77,8 +57,8 @@ impl Earlier {
 /// An entry of all permits that a call asks for; its first 17 bytes if they are more than an entry holds.
 pub(crate) fn entry_of(id: EntryId, total: u64) -> Vec<u8> {
     match u32::try_from(total) {
-        Ok(permits) => entry::pack(id, permits),
-        Err(_) => entry::pack(id, 0)[..17].to_vec(),
+        Ok(permits) => pack(id, permits),
+        Err(_) => pack(id, 0)[..17].to_vec(),
     }
 }
 
@@ -98,7 +78,6 @@ pub(crate) fn pack_groups(groups: &[RequestGroup]) -> Vec<u8> {
     packed
 }
 
-/// Reads the answer.
 pub(super) fn read(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     if answer.len() < 6 { read_short(call, answer) } else { read_full(call, answer) }
 }
@@ -156,7 +135,6 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
     })
 }
 
-/// The outcome of this kind, whose wait is so long.
 pub(crate) fn read_outcome(kind: i64, ms: u64) -> Option<Outcome> {
     let [exact, bound] = [false, true].map(|at_least| Wait::of_ms(ms, at_least));
     Some(match kind {

@@ -3,13 +3,7 @@
 //! `lua/semaphore/acquire.lua` is its twin. Adjacent requests that are decided alike are sent as one, and the server
 //! answers how many of them it granted.
 
-use super::state::{
-    State, check, count, end_of, first_end, live_on, numbers, reap, semaphore_script,
-};
 use super::*;
-use crate::rate::MAX_EXACT;
-use crate::store::calls::policy::sent;
-use crate::store::refusal;
 
 /// The permits with ended leases that a call takes back, unless it asks for more.
 const REAPED: i64 = 1000;
@@ -26,18 +20,17 @@ impl SemaphoreAcquireCall {
         })
     }
 
-    /// The permits of all requests.
     fn wanted(&self) -> i64 {
         total_permits(&self.groups).min(MAX_EXACT) as i64
     }
 
     /// The reply, if so many requests of each merged group were granted; `None` for those that ask for more than all
-    /// permits.
+    /// permits. They wait until the end of the lease that ends first, or their own longest wait if that is earlier.
     fn reply(
         &self,
         (now, free, total, next_end): (i64, i64, u64, Option<i64>),
         decisions: impl IntoIterator<Item = Option<u64>>,
-    ) -> Option<SemaphoreReply> {
+    ) -> Option<AcquireReply> {
         let wait_ms = next_end.map_or(UNKNOWN_MS, |end| end.saturating_sub(now).max(1) as u64);
         let mut decisions = decisions.into_iter();
         let (mut granted, mut outcomes) = (0, Vec::new());
@@ -56,24 +49,29 @@ impl SemaphoreAcquireCall {
                 push_outcome(&mut outcomes, group.count - fit, outcome);
             }
         }
+        let total = match self.terms.kind {
+            SemaphoreKind::Expirable => total,
+            // Nobody knows how many are out.
+            SemaphoreKind::Plain => self.terms.create.unwrap_or(free.max(0) as u64 + granted),
+        };
         let is_whole = decisions.next().is_none();
-        is_whole.then_some(SemaphoreReply { now, granted, free, total, next_end, outcomes })
+        is_whole.then(|| AcquireReply::new(now, self.terms.rate(total), free, outcomes))
     }
 }
 
 impl StoreCall for SemaphoreAcquireCall {
-    type Reply = SemaphoreReply;
+    type Reply = AcquireReply;
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreReply, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
         let now = self.at.unwrap_or(space.now());
-        let is_plain = self.kind == SemaphoreKind::Plain;
-        let mut state = State::read(space, keys, self.kind, self.lane.as_ref())?;
+        let is_plain = self.terms.kind == SemaphoreKind::Plain;
+        let mut state = State::read(space, keys, self.terms.kind, self.lane.as_ref())?;
         let (out, ended) = match is_plain {
             true => (0, 0),
             false => count(space, keys, now)?,
         };
         let expired = ended.min(self.wanted().max(REAPED));
-        let created = self.create.map(|permits| permits.min(MAX_EXACT) as i64 - out);
+        let created = self.terms.create.map(|permits| permits.min(MAX_EXACT) as i64 - out);
         let value = state.value.or(created).map(|value| value + expired);
         value.map_or(Ok(()), check)?;
         reap(space, keys, expired)?;
@@ -114,7 +112,7 @@ impl StoreCall for SemaphoreAcquireCall {
             let abandons = self.lane.as_ref().is_some_and(|lane| lane.abandon.is_some());
             state.record = (granted > 0 || abandons || self.is_repeat).then_some(taken);
         } else if granted > 0 && !is_plain {
-            let end = end_of(now, self.lease_ms);
+            let end = end_of(now, self.terms.lease_ms);
             taken = space.with_log(&keys.value, |log| {
                 let before = log.len();
                 for id in (0..granted as u32).map(|index| self.id.permit(index).0) {
@@ -133,7 +131,7 @@ impl StoreCall for SemaphoreAcquireCall {
         let is_set_up = granted > 0 || out > 0 || state.value.is_some();
         state.value = is_set_up.then_some(value - taken);
         state.write(space, keys, self.lane.as_ref())?;
-        live_on(space, keys, self.keep_alive_ms);
+        live_on(space, keys, self.terms.keep_alive_ms);
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
         let numbers = (now, value - taken, total, next_end);
         Ok(self.reply(numbers, decisions).expect("each group has been decided"))
@@ -142,8 +140,8 @@ impl StoreCall for SemaphoreAcquireCall {
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
         let lane = self.lane.as_ref();
         let or_none = |number: Option<u64>| number.map_or(0, |number| number.min(MAX_EXACT) + 1);
-        let (create, lease) = (or_none(self.create), or_none(self.lease_ms));
-        let keep_alive = self.keep_alive_ms.unwrap_or(0);
+        let (create, lease) = (or_none(self.terms.create), or_none(self.terms.lease_ms));
+        let keep_alive = self.terms.keep_alive_ms.unwrap_or(0);
         let mut call = numbers(lane, &[create, self.wanted() as u64, lease, keep_alive]);
         call.push(self.is_repeat.into());
         let groups = self.merged().flat_map(|groups| {
@@ -152,15 +150,15 @@ impl StoreCall for SemaphoreAcquireCall {
             sent([groups[0].permits, count]).into_iter().chain([waits])
         });
         let groups: Vec<u8> = groups.collect();
-        let command = semaphore_script(&ACQUIRE, keys, self.at, self.kind, in_cluster, lane);
+        let command = semaphore_script(&ACQUIRE, keys, self.at, self.terms.kind, in_cluster, lane);
         let command = command.arg(call).arg(groups);
-        match self.kind {
+        match self.terms.kind {
             SemaphoreKind::Plain => command,
             SemaphoreKind::Expirable => command.arg(&self.id.0[..]),
         }
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let decisions: Option<Vec<_>> = (5..answer.len().checked_sub(1)?)
             .map(|place| match answer.integer(place)? {
                 -1 => Some(None),

@@ -2,7 +2,6 @@
 //!
 //! The twins are `lua/semaphore/counts.lua` and `lua/semaphore/set.lua`.
 
-use super::state::{State, count, semaphore_script};
 use super::*;
 
 impl StoreCall for SemaphoreCountsCall {

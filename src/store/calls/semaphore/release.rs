@@ -2,7 +2,6 @@
 //!
 //! The twins are `lua/semaphore/release.lua` and `lua/semaphore/renew.lua`.
 
-use super::state::{State, check, end_of, live_on, numbers, optional, pack, semaphore_script};
 use super::*;
 
 impl StoreCall for SemaphoreReleaseCall {

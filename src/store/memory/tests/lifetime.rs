@@ -7,7 +7,7 @@ use super::*;
 const FAR: i64 = 315_360_000_000;
 
 fn expire(c: &Client, lifetime: Lifetime, condition: Option<ExpireCondition>) -> bool {
-    c.store.run(&c.keys, &ExpireCall { lifetime, condition }).unwrap()
+    c.store.run(&c.keys, &KeysCall::Expire(lifetime, condition)).unwrap()
 }
 
 fn ttl(c: &Client) -> RemainingTime {
@@ -76,9 +76,9 @@ fn expire_acts_on_each_key_by_its_own_time_to_live() {
 fn clear_expire_of_an_overall_limiter_persists_all() {
     let mut c = limiter(10);
     c.grant(1);
-    assert!(!c.store.run(&c.keys, &ClearExpireCall).unwrap());
+    assert!(!c.store.run(&c.keys, &KeysCall::ClearExpire).unwrap());
     expire(&c, Lifetime::In(5000), None);
-    assert!(c.store.run(&c.keys, &ClearExpireCall).unwrap());
+    assert!(c.store.run(&c.keys, &KeysCall::ClearExpire).unwrap());
     assert!(c.store.snapshot().values().all(|key| key.ttl_ms.is_none()));
     assert_eq!(ttl(&c), RemainingTime::Endless);
 }
@@ -89,12 +89,12 @@ fn divergence_17_clear_expire_in_per_client_is_a_far_time_to_live() {
     a.store.run(&a.keys, &TrySetRateCall(Rate::from_wire(Mode::PerClient, 5, 1000, 0))).unwrap();
     let mut b = a.other();
     a.grant(1);
-    assert!(!a.store.run(&a.keys, &ClearExpireCall).unwrap());
+    assert!(!a.store.run(&a.keys, &KeysCall::ClearExpire).unwrap());
     a.store.raw_pexpire("api", 5000);
     a.grant(1);
     b.grant(1);
-    assert!(a.store.run(&a.keys, &ClearExpireCall).unwrap());
-    assert!(!a.store.run(&a.keys, &ClearExpireCall).unwrap());
+    assert!(a.store.run(&a.keys, &KeysCall::ClearExpire).unwrap());
+    assert!(!a.store.run(&a.keys, &KeysCall::ClearExpire).unwrap());
     let ttls = |key: &str| a.store.raw_pttl(key);
     assert_eq!(ttls("api"), Some(FAR));
     assert_eq!(ttls("{api}:permits:a"), Some(FAR));
@@ -111,9 +111,9 @@ fn clear_expire_in_per_client_persists_what_is_left_of_overall() {
     c.grant(1);
     c.store.raw_hset("api", "type", "1");
     c.store.raw_pexpire("{api}:permits", 5000);
-    assert!(c.store.run(&c.keys, &ClearExpireCall).unwrap());
+    assert!(c.store.run(&c.keys, &KeysCall::ClearExpire).unwrap());
     assert_eq!(c.store.raw_pttl("{api}:permits"), None);
-    assert!(!c.store.run(&c.keys, &ClearExpireCall).unwrap());
+    assert!(!c.store.run(&c.keys, &KeysCall::ClearExpire).unwrap());
 }
 
 #[test]

@@ -27,6 +27,16 @@ mod redisson;
 mod reserve;
 mod share;
 
+impl ShareTerms {
+    /// The terms of a client that knows of nobody else, for tests.
+    pub(crate) const KNOWS_NOBODY: ShareTerms =
+        ShareTerms { others: 0, unclaimed: 0, retry_after_ms: 125, may_exceed: true };
+
+    /// The terms of a client that shares with another party.
+    pub(crate) const BESIDE_ANOTHER: ShareTerms =
+        ShareTerms { others: 1, ..ShareTerms::KNOWS_NOBODY };
+}
+
 const T0: i64 = 1_700_000_000_000;
 /// The interval of all limiters in these tests, in ms.
 const I: i64 = 1000;

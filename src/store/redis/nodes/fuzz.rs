@@ -2,8 +2,7 @@
 
 use redis::Value;
 
-use super::map::SlotMap;
-use super::redirect::Redirect;
+use super::map::{Redirect, SlotMap};
 use super::slot::SLOTS;
 use crate::store::redis::ServerAnswer;
 use crate::store::redis::endpoint::Address;

@@ -1,10 +1,8 @@
-//! The owner of each slot, as far as this client knows.
-
-use std::sync::Arc;
+//! The owner of each slot, as far as this client knows; and the answers of nodes that name another one, or have not
+//! executed a call for another reason.
 
 use super::slot::SLOTS;
-use crate::store::redis::ServerAnswer;
-use crate::store::redis::endpoint::Address;
+use super::*;
 
 /// The owner of each slot that has one, as one node saw them, corrected by redirections since. Empty before it is read.
 #[derive(Debug, Default)]
@@ -35,13 +33,11 @@ impl SlotMap {
         self.0.get(usize::from(slot))?.as_ref()
     }
 
-    /// Notes the new owner of a slot.
     pub(super) fn moved(&mut self, slot: u16, owner: Address) {
         self.0.resize(SLOTS.into(), None);
         self.0[usize::from(slot)] = Some(Arc::new(owner));
     }
 
-    /// The owners, each once for each range of slots.
     pub(super) fn owners(&self) -> impl Iterator<Item = &Arc<Address>> {
         self.0.chunk_by(|a, b| a == b).filter_map(|range| range[0].as_ref())
     }
@@ -54,6 +50,38 @@ pub(super) fn announced(host: &str, port: &str, asked: &Address) -> Option<Addre
     let port = port.parse().ok().filter(|port| *port > 0)?;
     let host = if matches!(host, "" | "?") { own.clone() } else { host.into() };
     Some(Address::Tcp { host, port, tls: *tls })
+}
+
+/// The reason why a node has not executed a call. Nothing has been written then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// The slot belongs to this node.
+    Moved(Address),
+    /// The slot is being moved to this node, and the keys are not here.
+    Ask(Address),
+    /// The slot is being moved, and only some of the keys are here.
+    Split,
+    /// The cluster, or this node in it, serves no calls at present.
+    Down,
+}
+
+impl Redirect {
+    pub(super) fn read(value: &Value, asked: &Address) -> Option<Self> {
+        let Value::ServerError(error) = value else { return None };
+        let details = error.details().unwrap_or_default();
+        let target = || {
+            // A host may be an IPv6 address with colons of its own.
+            let (host, port) = details.split(' ').nth(1)?.rsplit_once(':')?;
+            announced(host, port, asked)
+        };
+        match error.code() {
+            "MOVED" => target().map(Redirect::Moved),
+            "ASK" => target().map(Redirect::Ask),
+            "TRYAGAIN" => Some(Redirect::Split),
+            "CLUSTERDOWN" => Some(Redirect::Down),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -130,6 +158,36 @@ mod tests {
                 let owner = expected[usize::from(slot)].map(node);
                 prop_assert_eq!(map.owner(slot).map(|owner| (**owner).clone()), owner);
             }
+        }
+    }
+
+    fn read(line: &str) -> Option<String> {
+        let asked = Address::Tcp { host: "10.0.0.1".into(), port: 1, tls: false };
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        Redirect::read(&value, &asked).map(|redirect| match redirect {
+            Redirect::Moved(to) => format!("moved {to}"),
+            Redirect::Ask(to) => format!("ask {to}"),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn redirections_are_read_and_other_errors_are_not() {
+        for (line, redirect) in [
+            ("MOVED 3999 127.0.0.1:6381", "moved 127.0.0.1:6381"),
+            ("MOVED 3999 node-1.example:6381", "moved node-1.example:6381"),
+            ("MOVED 3999 ::1:6381", "moved [::1]:6381"),
+            ("MOVED 3999 :6381", "moved 10.0.0.1:6381"),
+            ("ASK 3999 ?:6381", "ask 10.0.0.1:6381"),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", "Split"),
+            ("CLUSTERDOWN Hash slot not served", "Down"),
+        ] {
+            assert_eq!(read(line).as_deref(), Some(redirect), "{line}");
+        }
+        for line in
+            ["MOVED", "MOVED 3999", "MOVED 3999 host:port", "NOSCRIPT no", "ERR MOVED 1 a:1"]
+        {
+            assert_eq!(read(line), None, "{line}");
         }
     }
 }

@@ -5,46 +5,34 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::time::Duration;
 
 use rand::seq::SliceRandom;
-use redis::Value;
-use tokio::time::Instant;
+use redis::cmd;
 
-use crate::error::{Error, ErrorKind};
-use crate::observe::Event;
-use crate::rt::{self, Mutex, RuntimeId, lock};
-use crate::store::channels::Heard;
-use crate::store::redis::access::Credentials;
-use crate::store::redis::cluster::Cluster;
-use crate::store::redis::command::ServerCommand;
-use crate::store::redis::connection::Connections;
-use crate::store::redis::endpoint::Address;
-use crate::store::redis::race::Joint;
-use crate::store::redis::reply::{self, unavailable};
-use crate::wire::keys::Keys;
+use super::*;
 
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(super) mod fuzz;
 mod map;
 mod open_slot;
-mod redirect;
-mod refresh;
 pub(super) mod slot;
 
-use map::SlotMap;
-use redirect::Redirect;
+use map::{Redirect, SlotMap};
 use slot::slot_of;
 
 /// The most redirections that a call follows. More than two in a row mean that the nodes disagree, and need
 /// time rather than calls.
 const REDIRECTS: usize = 5;
 
-/// The connections to the nodes of a cluster.
+/// The shortest time between two readings of the map.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long to wait for one node's map.
+const LIMIT: Duration = Duration::from_secs(2);
+
 pub(crate) struct Nodes {
     settings: Cluster,
-    credentials: Arc<Credentials>,
+    access: Arc<Access>,
     state: Mutex<KnownNodes>,
 }
 
@@ -55,13 +43,11 @@ struct KnownNodes {
     /// Nodes that failed, or that have redirected calls: before one of them gets another call, the map is
     /// read anew.
     suspects: HashSet<Address>,
-    /// The time at which the map was last read.
     refreshed: Option<Instant>,
     /// The last reading of the map, by runtime.
     readings: HashMap<RuntimeId, Joint<Result<(), Error>>>,
 }
 
-/// A call on its way.
 struct RoutedCall<'a> {
     command: &'a ServerCommand,
     slot: Option<u16>,
@@ -75,13 +61,8 @@ impl RoutedCall<'_> {
 }
 
 impl Nodes {
-    pub(super) fn new(settings: Cluster, credentials: Credentials) -> Self {
-        Nodes { settings, credentials: Arc::new(credentials), state: Mutex::default() }
-    }
-
-    /// The address of the first node named by the user.
-    pub(super) fn address(&self) -> Arc<str> {
-        self.settings.to_string().into()
+    pub(super) fn new(settings: Cluster, access: Arc<Access>) -> Self {
+        Nodes { settings, access, state: Mutex::default() }
     }
 
     /// A number for the node that has these keys, as far as this client knows; 0 if it does not know.
@@ -129,7 +110,6 @@ impl Nodes {
         Ok(owners.into_iter().map(Arc::from).collect())
     }
 
-    /// Sends a command to the node at this address.
     pub(super) async fn send_to_master(
         self: &Arc<Self>,
         address: &str,
@@ -170,7 +150,9 @@ impl Nodes {
     ) -> Result<Address, Error> {
         let known = {
             let state = lock(&self.state);
-            let is_sound = |node: &Address| !state.suspects.contains(node) || state.is_fresh();
+            // Reading a map again that has just been read would bring nothing new.
+            let is_fresh = state.refreshed.is_some_and(|at| at.elapsed() < PAUSE);
+            let is_sound = |node: &Address| is_fresh || !state.suspects.contains(node);
             state.target(slot).filter(is_sound)
         };
         if let Some(target) = known {
@@ -182,9 +164,9 @@ impl Nodes {
 
     /// Notes that a node has named another owner of the slot, and returns the owner's address.
     fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
-        let owner = self.credentials.reachable(owner);
+        let owner = self.access.address_map.reachable(owner);
         let (node, owned_by) = (format_args!("{by}"), format_args!("{owner}"));
-        self.credentials.observers().event(&Event::SlotMoved { node, owner: owned_by });
+        self.access.observers.event(&Event::SlotMoved { node, owner: owned_by });
         let mut state = lock(&self.state);
         if let Some(slot) = call.slot {
             state.map.moved(slot, owner.clone());
@@ -194,7 +176,6 @@ impl Nodes {
         owner
     }
 
-    /// Notes that a node cannot be reached, or does not answer.
     fn failed(&self, target: &Address, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout) {
             self.suspect(target);
@@ -206,16 +187,14 @@ impl Nodes {
         lock(&self.state).suspects.insert(node.clone());
     }
 
-    /// The connections to a node.
     fn connections(&self, address: &Address) -> Arc<Connections> {
         let connect = || {
             let endpoint = self.settings.endpoint(address.clone());
-            Arc::new(Connections::new(endpoint.into(), self.credentials.clone()))
+            Arc::new(Connections::new(endpoint.into(), self.access.clone()))
         };
         lock(&self.state).by_address.entry(address.clone()).or_insert_with(connect).clone()
     }
 
-    /// Forgets the connections of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
         let (_ended, nodes) = {
             let mut state = lock(&self.state);
@@ -225,6 +204,56 @@ impl Nodes {
         for node in nodes {
             node.runtime_ended(runtime);
         }
+    }
+
+    /// Reads the map anew, together with all calls that want this; this call waits until `limit`.
+    async fn refresh(self: &Arc<Self>, limit: Duration) -> Result<(), Error> {
+        let runtime =
+            rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
+        let reading = {
+            let readings = &mut lock(&self.state).readings;
+            match readings.get(&runtime) {
+                Some(under_way) if under_way.peek().is_none() => under_way.clone(),
+                _ => {
+                    let reading = joint(self.clone().read_map(), |why| Err(reply::no_stream(why)));
+                    readings.insert(runtime, reading.clone());
+                    reading
+                }
+            }
+        };
+        match tokio::time::timeout(limit, reading).await {
+            Ok(done) => done,
+            Err(elapsed) => {
+                Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted).with_source(elapsed))
+            }
+        }
+    }
+
+    /// Reads the map from any node that answers. Suspects that are added after the node was asked stay.
+    async fn read_map(self: Arc<Self>) -> Result<(), Error> {
+        let suspects = lock(&self.state).suspects.clone();
+        let asked = self.candidates().into_iter().map(|node| self.ask(node));
+        let no_nodes = || unavailable("it has no nodes");
+        let map = first_success(asked, HEDGE, |_, last| last, no_nodes).await?;
+        let known = self.nodes_of(&map);
+        let mut state = lock(&self.state);
+        let gone: Vec<_> = state.by_address.extract_if(|node, _| !known.contains(node)).collect();
+        state.suspects.retain(|node| !suspects.contains(node));
+        state.map = map;
+        state.refreshed = Some(Instant::now());
+        drop(state);
+        // Only now, because a connection may run foreign code when it is dropped.
+        drop(gone);
+        Ok(())
+    }
+
+    async fn ask(&self, node: Address) -> Result<SlotMap, Error> {
+        let sent = self.connections(&node).send(cmd("CLUSTER").arg("SLOTS"), LIMIT).await;
+        let value = sent.and_then(reply::accepted);
+        let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
+        let reachable = |owner| self.access.address_map.reachable(owner);
+        let map = SlotMap::read(ServerAnswer::of(&value), &node, reachable);
+        map.ok_or_else(|| unavailable("it has no slots"))
     }
 
     /// The nodes to ask for the map, starting with those that are not suspected.
@@ -241,19 +270,6 @@ impl Nodes {
         let owners = map.owners().map(|owner| (**owner).clone());
         owners.chain(self.settings.addresses()).collect()
     }
-
-    /// Takes over the map from a node's answer. Suspects that were added after the node was asked stay.
-    fn refreshed(&self, map: SlotMap, suspects_before: &HashSet<Address>) {
-        let known = self.nodes_of(&map);
-        let mut state = lock(&self.state);
-        let gone: Vec<_> = state.by_address.extract_if(|node, _| !known.contains(node)).collect();
-        state.suspects.retain(|node| !suspects_before.contains(node));
-        state.map = map;
-        state.refreshed = Some(Instant::now());
-        drop(state);
-        // Only now, because a connection may run foreign code when it is dropped.
-        drop(gone);
-    }
 }
 
 impl KnownNodes {
@@ -267,10 +283,5 @@ impl KnownNodes {
             }
         };
         Some((**owner).clone())
-    }
-
-    /// Whether the map has just been read: reading it again would bring nothing new.
-    fn is_fresh(&self) -> bool {
-        self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
     }
 }

@@ -12,21 +12,15 @@
 //! - Otherwise the keys are being moved, and the call must wait. If it were executed on one of the nodes,
 //!   keys on the other one would be taken for missing.
 
-use redis::{Cmd, Value, cmd, pipe};
+use redis::{Cmd, pipe};
 
-use super::redirect::Redirect;
-use super::{Nodes, RoutedCall, unavailable};
-use crate::error::{Error, Execution};
-use crate::store::redis::command::OpenSlot;
-use crate::store::redis::endpoint::Address;
+use super::*;
 
-/// The place of a call's keys.
 enum KeysPlace {
     /// At the node that receives the slot.
     There(Address),
     /// At the owner of the slot, the keys of the mode in force; contains their positions.
     Here([usize; 3]),
-    OnTheirWay,
 }
 
 impl Nodes {
@@ -62,12 +56,12 @@ impl Nodes {
                     None => Ok(value),
                 }
             }
-            KeysPlace::Here(_) | KeysPlace::OnTheirWay => Err(on_their_way()),
+            KeysPlace::Here(_) => Err(on_their_way()),
         }
     }
 
     /// Asks the owner of the slot for each key alone, which it never refuses: for a missing key it answers
-    /// with the address of the receiving node.
+    /// with the address of the receiving node. Fails if keys are on their way.
     async fn find_keys(&self, call: &RoutedCall<'_>, owner: &Address) -> Result<KeysPlace, Error> {
         let keys = call.command.keys();
         let mut look = pipe();
@@ -89,7 +83,7 @@ impl Nodes {
                 }
                 None if *value == Value::Int(1) => is_here.push(true),
                 // The slot is no longer open.
-                _ => return Ok(KeysPlace::OnTheirWay),
+                _ => return Err(on_their_way()),
             }
         }
         let of_mode = match &found[keys.len()] {
@@ -97,13 +91,13 @@ impl Nodes {
             Value::BulkString(mode) if mode == b"1" => [0, 3, 4],
             _ => [0; 3],
         };
-        Ok(match receiver {
-            Some(node) if !is_here.contains(&true) => KeysPlace::There(node),
+        match receiver {
+            Some(node) if !is_here.contains(&true) => Ok(KeysPlace::There(node)),
             _ if of_mode != [0; 3] && of_mode.iter().all(|key| is_here[*key]) => {
-                KeysPlace::Here(of_mode)
+                Ok(KeysPlace::Here(of_mode))
             }
-            _ => KeysPlace::OnTheirWay,
-        })
+            _ => Err(on_their_way()),
+        }
     }
 
     /// Sends a command to the node that receives the slot, which accepts it only after an ASKING on the same
@@ -114,7 +108,7 @@ impl Nodes {
         node: Address,
         command: &Cmd,
     ) -> Result<Value, Error> {
-        let node = self.credentials.reachable(node);
+        let node = self.access.address_map.reachable(node);
         let mut both = pipe();
         both.add_command(cmd("ASKING")).add_command(command.clone());
         let sent = self.connections(&node).send_all(&both, call.left()).await;

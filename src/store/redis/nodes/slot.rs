@@ -1,9 +1,7 @@
 //! The slots of a cluster: keys in one slot are on one node.
 
-use crate::error::{Error, ErrorKind, Execution};
-use crate::wire::keys::Keys;
+use super::*;
 
-/// The number of slots of every cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a key: that of its hash tag, if it has one. It is the CRC16 of the polynomial 0x1021, first bit first,
@@ -35,7 +33,6 @@ pub(crate) fn check_one_slot(keys: &Keys) -> Result<(), Error> {
     Err(refused(&detail))
 }
 
-/// Fails if the keys of two limiters are not in the same slot.
 pub(crate) fn check_same_slot(from: &Keys, to: &Keys) -> Result<(), Error> {
     if slot_of(from.hash.as_bytes()) == slot_of(to.hash.as_bytes()) {
         return Ok(());

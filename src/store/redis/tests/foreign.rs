@@ -11,7 +11,8 @@ use super::{Limited, Server, store};
 use crate::error::{Error, ErrorKind};
 use crate::policy::{Kind, Mark, Policy};
 use crate::store::{
-    LaneCall, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall, RequestGroup, StoreCall,
+    AcquireReply, LaneCall, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall, RequestGroup,
+    StoreCall,
 };
 use crate::wire::keys::Keys;
 
@@ -158,4 +159,9 @@ fn foreign(policy: &Policy) -> &crate::policy::foreign::Foreign {
         Kind::Foreign(foreign) => foreign,
         other => panic!("{other:?}"),
     }
+}
+
+/// What the call's grant is given back by.
+fn mark(reply: &AcquireReply) -> Mark {
+    reply.mark.unwrap().mark
 }

@@ -12,8 +12,8 @@ use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy, packed};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
-    LaneCall, Outcome, OutcomeGroup, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall,
-    PolicyRefundCall, PolicyReply, RequestGroup, StoreCall, Wait,
+    AcquireReply, LaneCall, Outcome, OutcomeGroup, PolicyCall, PolicyChangeCall, PolicyPeek,
+    PolicyPeekCall, PolicyRefundCall, RequestGroup, StoreCall, Wait,
 };
 use crate::wire::keys::Keys;
 
@@ -92,7 +92,7 @@ impl World {
         policy: &Policy,
         at: i64,
         groups: Vec<RequestGroup>,
-    ) -> Result<PolicyReply, Error> {
+    ) -> Result<AcquireReply, Error> {
         let lane = self.lane("aaaaaaaa0");
         self.run(&PolicyCall {
             policy: policy.clone(),
@@ -184,7 +184,12 @@ fn request(permits: u64) -> RequestGroup {
     RequestGroup { permits, max_wait_ms: 0, count: 1 }
 }
 
-fn only(reply: &PolicyReply) -> Outcome {
+fn only(reply: &AcquireReply) -> Outcome {
     assert_eq!(reply.outcomes.len(), 1, "{reply:?}");
     reply.outcomes[0].outcome
+}
+
+/// What the call's grant is given back by.
+fn mark(reply: &AcquireReply) -> (i64, u64) {
+    reply.mark.unwrap().mark
 }

@@ -8,9 +8,9 @@ use crate::error::{Error, ErrorKind};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    CallId, LaneCall, PermitId, RenewCall, RequestGroup, Returned, SemaphoreAcquireCall,
-    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
-    StoreCall,
+    AcquireReply, CallId, LaneCall, Outcome, PermitId, RenewCall, RequestGroup, Returned,
+    SemaphoreAcquireCall, SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreTerms,
+    SetPermits, SetPermitsCall, StoreCall, decided,
 };
 use crate::wire::keys::Keys;
 
@@ -144,16 +144,28 @@ fn acquire(kind: SemaphoreKind, number: u64, groups: Vec<RequestGroup>) -> Semap
     let mut id = [0; 12];
     id[4..].copy_from_slice(&number.to_be_bytes());
     SemaphoreAcquireCall {
-        kind,
+        terms: SemaphoreTerms { kind, lease_ms: Some(30_000), ..SemaphoreTerms::IN_PROCESS },
         at: Some(T0),
         id: CallId(id),
         lane: (kind == Plain).then(|| lane("aaaaaaaa0", number)),
         is_repeat: false,
-        lease_ms: Some(30_000),
-        keep_alive_ms: None,
-        create: None,
         groups,
     }
+}
+
+/// The same call for permits with this lease.
+fn leased(mut call: SemaphoreAcquireCall, lease_ms: Option<u64>) -> SemaphoreAcquireCall {
+    call.terms.lease_ms = lease_ms;
+    call
+}
+
+/// The permits that the call was granted.
+fn granted(call: &SemaphoreAcquireCall, reply: &AcquireReply) -> u64 {
+    let decided = decided(&call.groups, &reply.outcomes);
+    decided
+        .filter(|(.., outcome)| *outcome == Outcome::Granted)
+        .map(|(n, count, _)| n * count)
+        .sum()
 }
 
 fn release(kind: SemaphoreKind, permits: Vec<PermitId>, count: u64) -> SemaphoreReleaseCall {

@@ -16,10 +16,10 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DropUsageCall, Earlier,
-    ExpireCall, InspectCall, InspectReply, KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall,
-    RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall,
-    RequestGroup, SetRateCall, StoreCall, TrySetRateCall, decided,
+    AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, DropUsageCall, Earlier, InspectCall,
+    InspectReply, KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall,
+    RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SetRateCall,
+    StoreCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -422,11 +422,11 @@ impl<'a> World<'a> {
             }
             Op::Expire { who, lifetime, condition } => {
                 let keys = self.keys(who);
-                self.both(&keys, ExpireCall { lifetime, condition })?;
+                self.both(&keys, KeysCall::Expire(lifetime, condition))?;
             }
             Op::ClearExpire(who) => {
                 let keys = self.keys(who);
-                self.both(&keys, ClearExpireCall)?;
+                self.both(&keys, KeysCall::ClearExpire)?;
             }
             Op::TimeToLive(who) => {
                 let keys = self.keys(who);

@@ -75,7 +75,7 @@ fn a_window_is_that_of_the_servers_clock() {
         let reply = world.run(&policy, "api", call).unwrap();
         assert_eq!(reply.left, 1);
         let key = foreign(&policy).key("api").unwrap();
-        let key = foreign(&policy).keys(&key, Some(reply.now)).remove(0);
+        let key = foreign(&policy).keys(&key, Some(reply.mark.unwrap().now)).remove(0);
         assert_eq!(cmd("GET").arg(&key).query::<u64>(&mut world.raw).unwrap(), 2, "{key}");
         // A refund is for the window of the grant, and there is none for one that has ended.
         let mut give = PolicyRefundCall {
@@ -83,7 +83,7 @@ fn a_window_is_that_of_the_servers_clock() {
             is_stored: false,
             at: None,
             lane: world.call(&policy, "bbbbbbbb1", 1, 1).lane,
-            mark: reply.mark,
+            mark: mark(&reply),
             permits: 1,
         };
         assert_eq!(world.run(&policy, "api", give.clone()).unwrap(), 1);
@@ -142,7 +142,7 @@ fn take(world: &mut World, policy: &Policy, name: &str, permits: u64) -> (Outcom
     let call = world.call(policy, "aaaaaaaa0", permits, 1);
     let reply = world.run(policy, name, call).unwrap();
     match reply.outcomes[..] {
-        [OutcomeGroup { count: 1, outcome }] => (outcome, reply.mark),
+        [OutcomeGroup { count: 1, outcome }] => (outcome, mark(&reply)),
         _ => panic!("{reply:?}"),
     }
 }

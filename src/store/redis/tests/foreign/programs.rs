@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::others::{dump, restore};
 use super::*;
-use crate::store::{Outcome, PolicyReply};
+use crate::store::Outcome;
 
 /// What can be granted at most.
 #[derive(Clone, Copy, Debug)]
@@ -289,7 +289,7 @@ impl Program<'_> {
             again.granted_before.is_some() && self::granted(&again) == granted,
             "{context}: {again:?}"
         );
-        assert_eq!(again.mark, reply.mark, "{context}");
+        assert_eq!(mark(&again), mark(&reply), "{context}");
         let again = dump(&mut self.world.raw);
         for (once, twice) in after.iter().zip(&again) {
             assert_eq!((&once.0, &once.1), (&twice.0, &twice.1), "{context}: it counted twice");
@@ -298,13 +298,13 @@ impl Program<'_> {
         restore(&mut self.world.raw, &before);
         assert!(self.others_take(granted * permits, context), "{context}: more than the others");
         restore(&mut self.world.raw, &after);
-        self.ours.push((reply.mark, granted * permits));
+        self.ours.push((mark(&reply), granted * permits));
         self.note(granted * permits);
         granted
     }
 
     /// One microsecond before the end of the wait the request would be denied, and then it would be granted.
-    fn check_wait(&mut self, reply: &PolicyReply, permits: u64, context: &str) {
+    fn check_wait(&mut self, reply: &AcquireReply, permits: u64, context: &str) {
         let Some(Outcome::Refused(wait)) = reply.outcomes.last().map(|group| group.outcome) else {
             panic!("{context}: {reply:?}")
         };
@@ -374,7 +374,7 @@ impl Program<'_> {
 }
 
 /// The number of requests that were granted.
-fn granted(reply: &PolicyReply) -> u64 {
+fn granted(reply: &AcquireReply) -> u64 {
     let granted = reply.outcomes.iter().filter(|group| group.outcome == Outcome::Granted);
     granted.map(|group| group.count).sum()
 }
@@ -412,7 +412,7 @@ fn abandoned_calls_give_back_and_late_ones_do_nothing() {
             assert_eq!(available(&world), at_first, "{context}");
 
             let call = world.call(&policy, "aaaaaaaa0", 1, 1);
-            let mark = world.run(&policy, name, call).unwrap().mark;
+            let mark = mark(&world.run(&policy, name, call).unwrap());
             assert_eq!(world.give(&policy, name, mark, 1), 1, "{context}");
             assert_eq!(available(&world), at_first, "{context}");
         }

@@ -89,7 +89,7 @@ impl Program {
                             _ => {}
                         }
                     }
-                    self.grants.extend((granted > 0).then_some((reply.mark, granted)));
+                    self.grants.extend((granted > 0).then_some((mark(&reply), granted)));
                 }
             }
             Op::Give(grant, permits) => {

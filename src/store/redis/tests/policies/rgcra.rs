@@ -68,7 +68,7 @@ fn what_is_given_back_under_another_configuration_is_nothing() {
         lane,
         groups: vec![request(5)],
     };
-    let mark = world.run(&call).unwrap().mark;
+    let mark = mark(&world.run(&call).unwrap());
     for credit in [2, 0] {
         let refund = PolicyRefundCall {
             policy: configured(0, 1, 1000),

@@ -56,7 +56,7 @@ fn of_what_was_reset_nothing_comes_back() {
         // A bucket's marks count permits from the microsecond of its first use on.
         for later_us in [0, 1, 20, 90, 1000, 30_000_000, 90_000_000] {
             world.clear();
-            let mark = world.take(&policy, T0, vec![request(5)]).unwrap().mark;
+            let mark = mark(&world.take(&policy, T0, vec![request(5)]).unwrap());
             let (at, rule) = (T0 + later_us, ChangeRule::Reset);
             let change =
                 PolicyChangeCall { policy: policy.clone(), at: Some(at), rule, keep_alive_ms: 0 };
@@ -80,7 +80,7 @@ fn windows_of_the_calendar_are_those_of_the_servers_time() {
     let reply = world.on_server(&take).unwrap();
     assert_eq!((only(&reply), reply.left), (Outcome::Granted, 1));
     let day = 86_400_000_000;
-    assert_eq!(reply.mark.0, (reply.at / day + 1) * day);
+    assert_eq!(mark(&reply).0, (reply.mark.unwrap().at / day + 1) * day);
 
     // Stored parameters are for other windows than those that the client takes them for.
     let month = Policy::calendar_window(5, CalendarUnit::Month).unwrap();

@@ -179,7 +179,7 @@ fn take(
             .unwrap();
         answers.push(match only(&reply) {
             Outcome::Granted => {
-                mark = Some(reply.mark);
+                mark = Some(self::mark(&reply));
                 json!(["granted", asked])
             }
             Outcome::Scheduled { start, mark: own } => {

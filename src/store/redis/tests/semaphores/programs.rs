@@ -116,13 +116,13 @@ impl Program {
                 let call = acquire(kind, self.calls, groups.clone());
                 // So long that no key ends during the test.
                 let keep_alive_ms = create.filter(|permits| permits % 2 == 0).map(|_| 600_000);
-                let call = SemaphoreAcquireCall {
-                    at,
+                let terms = SemaphoreTerms {
                     lease_ms: *lease_ms,
                     keep_alive_ms,
                     create: *create,
-                    ..call
+                    ..call.terms
                 };
+                let call = SemaphoreAcquireCall { at, terms, ..call };
                 self.take(world, call);
             }
             Op::Again(is_repeat) => {
@@ -174,7 +174,7 @@ impl Program {
         if let Ok(reply) = world.run(&call) {
             let outcomes = reply.outcomes.iter().map(|group| group.count).sum::<u64>();
             assert_eq!(outcomes, call.groups.iter().map(|group| group.count).sum::<u64>());
-            self.ids.extend((0..reply.granted as u32).map(|index| call.id.permit(index)));
+            self.ids.extend((0..granted(&call, &reply) as u32).map(|index| call.id.permit(index)));
         }
         self.latest = Some(call);
     }

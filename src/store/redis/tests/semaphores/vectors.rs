@@ -147,8 +147,8 @@ fn answer(world: &World, step: &Value, number: u64, before: &State) -> Result<Va
                 .filter(|n| *n > 0)
                 .ok_or("no permits are refused before anything is sent")?;
             let call = acquire(kind, number, vec![request(permits as u64)]);
-            let call = SemaphoreAcquireCall { at, lease_ms, lane: None, ..call };
-            world.on_server(&call).is_ok_and(|reply| reply.granted > 0).into()
+            let call = SemaphoreAcquireCall { at, lane: None, ..leased(call, lease_ms) };
+            world.on_server(&call).is_ok_and(|reply| granted(&call, &reply) > 0).into()
         }
         "release" | "releaseIfExists" if is_plain => {
             let count = amount

@@ -1,19 +1,16 @@
-//! Refund: returns permits of one grant, exactly.
+//! Permits that come back: of one grant, exactly; or the oldest in the log.
 //!
-//! `lua/refund.lua` is its twin.
+//! `lua/refund.lua` and `lua/release.lua` are its twins.
 
 use super::*;
-use crate::store::limits::SHORT_LOG;
-use crate::store::memory::config::StoredLimiter;
-use crate::wire::entry::{EntryId, ID_LEN, pack};
 
 script!(REFUND, AtReceiver, of a limiter: "refund");
+script!(RELEASE, AtReceiver, of a limiter: "release");
 
 /// Returns permits of the grant with this id. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefundCall {
     pub(crate) id: EntryId,
-    /// The date of the grant's entry.
     pub(crate) entry_date: i64,
     /// The number of permits that the entry was written with.
     pub(crate) granted: u64,
@@ -87,5 +84,51 @@ impl StoreCall for RefundCall {
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<RefundReply> {
         Some(RefundReply { credited: answer.unsigned(1)?, left: answer.unsigned(2)? })
+    }
+}
+
+/// Returns the oldest permits in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReleaseCall {
+    pub(crate) now: Now,
+    pub(crate) permits: u64,
+    /// The rate that this client last saw in the limiter's hash.
+    pub(crate) seen: Option<Rate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseReply {
+    pub(crate) taken: u64,
+    pub(crate) rate: Rate,
+}
+
+impl StoreCall for ReleaseCall {
+    type Reply = ReleaseReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<ReleaseReply, Error> {
+        // Everything that has expired is dropped: the oldest permits taken must be live ones.
+        let (before, mut live) = read_all(space, keys, self.now)?;
+        let new = settle(self.seen, before, &live)?;
+        let (limiter, is_short) = (live.limiter, live.is_short());
+        if is_short {
+            live.sum_log()?;
+        }
+        let wanted = i64::try_from(self.permits).unwrap_or(i64::MAX);
+        let taken = live.trim(wanted)?.min(wanted);
+        // After a release by Java there may be too many permits: do not add to the excess.
+        let most = if is_short { limiter.rate - live.sum } else { limiter.rate };
+        let new = NewValue { v: new.v.max(most.min(new.v + taken)), ..new };
+
+        // Write.
+        limiter.write(space, before, new, live.changes, |_| {})?;
+        Ok(ReleaseReply { taken: taken as u64, rate: limiter.to_rate() })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&RELEASE, keys).time(self.now).arg(self.permits).seen(self.seen)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<ReleaseReply> {
+        Some(ReleaseReply { taken: answer.unsigned(1)?, rate: answer.rate()? })
     }
 }

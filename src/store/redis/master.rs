@@ -1,22 +1,12 @@
-//! A master named by sentinels, and following it when they promote another server.
-
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+//! A master that sentinels name, or that is found among servers; and following it when another server is promoted.
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use redis::RedisConnectionInfo;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::net::lookup_host;
+use tokio::time::{timeout, timeout_at};
 
-use crate::error::{Error, ErrorKind, Execution};
-use crate::store::redis::access::Credentials;
-use crate::store::redis::endpoint::{Address, Endpoint, invalid};
-use crate::store::redis::open::OpenConnection;
-use crate::store::redis::race::first_success;
-use crate::store::redis::replicated::telling;
-use crate::store::redis::reply::{self, ServerAnswer};
-use crate::store::redis::role;
+use super::open::WATCH;
+use super::*;
 
 /// How long the other sentinels may take to answer while no server is named by most of them. A sentinel that
 /// was cut off from the others still names the old master, and it may be the nearest.
@@ -98,40 +88,33 @@ impl Sentinels {
         self.endpoints.len() / 2 + 1
     }
 
-    /// Opens a connection to the master.
     pub(super) async fn open(
         &self,
-        credentials: &Arc<Credentials>,
+        access: &Access,
         limit: Duration,
     ) -> Result<OpenConnection, Error> {
-        let mut discovery = Discovery::new(self.clone(), credentials);
+        let (user, password) = (self.user.clone(), self.password.clone());
+        let mut discovery = Discovery {
+            sentinels: self.clone(),
+            access: Access { user, password, database: None, ..access.clone() },
+            connections: self.endpoints.iter().map(|_| None).collect(),
+        };
         let named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;
         // If one of them hangs, time is left for the others.
         let share = limit / named.len() as u32;
         let attempt = async |(address, _)| {
-            self.open_master(&address, credentials).await.map(|open| (open, address))
+            let endpoint = Endpoint { address, login: RedisConnectionInfo::default() };
+            let open = OpenConnection::open(&endpoint, None, access).await?.of_master().await?;
+            Ok((open, endpoint.address))
         };
-        match first_success(named.into_iter().map(attempt), share, telling).await {
-            Ok((open, address)) => {
-                Ok(open.watched(credentials.observers(), Some((discovery, address))))
-            }
-            Err(failure) => Err(failure.unwrap_or_else(|| self.unknown())),
-        }
-    }
-
-    async fn open_master(
-        &self,
-        address: &Address,
-        credentials: &Credentials,
-    ) -> Result<OpenConnection, Error> {
-        let login = RedisConnectionInfo::default();
-        let endpoint = Endpoint { address: address.clone(), login };
-        role::of_master(OpenConnection::open(&endpoint, None, credentials).await?).await
+        let attempts = named.into_iter().map(attempt);
+        let (open, address) = first_success(attempts, share, telling, || self.unknown()).await?;
+        Ok(open.watched(&access.observers, Some((discovery, address))))
     }
 
     fn unknown(&self) -> Error {
         let detail = format!("no sentinel knows a master of the name {:?}", self.master);
-        reply::unavailable(&detail)
+        unavailable(&detail)
     }
 
     /// The master's address as a sentinel has announced it; `None` if it does not know the name.
@@ -141,21 +124,13 @@ impl Sentinels {
     }
 }
 
-/// The sentinels, and the connections to them.
 pub(super) struct Discovery {
     sentinels: Sentinels,
-    credentials: Credentials,
+    access: Access,
     connections: Vec<Option<OpenConnection>>,
 }
 
 impl Discovery {
-    fn new(sentinels: Sentinels, of_servers: &Credentials) -> Self {
-        let credentials =
-            of_servers.with_others(sentinels.user.clone(), sentinels.password.clone());
-        let connections = sentinels.endpoints.iter().map(|_| None).collect();
-        Discovery { sentinels, credentials, connections }
-    }
-
     /// The servers that sentinels name as the master, with their number of votes, most votes first; an error
     /// if no sentinel names one. Stops waiting once `enough` sentinels name the same server, or `patience`
     /// after the first one has been named.
@@ -164,36 +139,29 @@ impl Discovery {
         enough: usize,
         patience: Duration,
     ) -> Result<Vec<(Address, usize)>, Error> {
-        let Discovery { sentinels, credentials, connections } = self;
+        let Discovery { sentinels, access, connections } = self;
         let mut answers: FuturesUnordered<_> = sentinels
             .endpoints
             .iter()
             .zip(connections)
-            .map(|(endpoint, connection)| ask_one(sentinels, endpoint, credentials, connection))
+            .map(|(endpoint, connection)| ask_one(sentinels, endpoint, access, connection))
             .collect();
         let mut named: Vec<(Address, usize)> = Vec::new();
         let mut failure = None;
         let until = Instant::now() + patience;
-        loop {
+        while named.iter().all(|(_, votes)| *votes < enough) {
             let answer = match named.is_empty() {
                 true => answers.next().await,
                 false => timeout_at(until, answers.next()).await.unwrap_or(None),
             };
-            let address = match answer {
+            match answer {
                 None => break,
-                Some(Ok(None)) => continue,
-                Some(Ok(Some(address))) => address,
-                Some(Err(error)) => {
-                    failure = Some(telling(failure, error));
-                    continue;
-                }
-            };
-            match named.iter_mut().find(|(known, _)| *known == address) {
-                Some((_, votes)) => *votes += 1,
-                None => named.push((address, 1)),
-            }
-            if named.iter().any(|(_, votes)| *votes >= enough) {
-                break;
+                Some(Ok(None)) => {}
+                Some(Ok(Some(address))) => match named.iter_mut().find(|it| it.0 == address) {
+                    Some((_, votes)) => *votes += 1,
+                    None => named.push((address, 1)),
+                },
+                Some(Err(error)) => failure = Some(telling(failure, error)),
             }
         }
         // The sort is stable: of servers with equal votes, the one named first comes first.
@@ -208,7 +176,7 @@ impl Discovery {
     pub(super) async fn name_another(&mut self, address: &Address) -> bool {
         let (all, most) = (self.sentinels.endpoints.len(), self.sentinels.most());
         // Wait for all: a sentinel that was not heard would need a new connection each time.
-        match timeout(role::WATCH, self.ask(all, AGREEMENT)).await {
+        match timeout(WATCH, self.ask(all, AGREEMENT)).await {
             Ok(Ok(named)) => named.iter().any(|(named, votes)| named != address && *votes >= most),
             Ok(Err(_)) | Err(_) => false,
         }
@@ -220,13 +188,13 @@ impl Discovery {
 async fn ask_one(
     sentinels: &Sentinels,
     endpoint: &Endpoint,
-    credentials: &Credentials,
+    access: &Access,
     connection: &mut Option<OpenConnection>,
 ) -> Result<Option<Address>, Error> {
     let asked = async {
         let open = match connection.take() {
             Some(open) if !open.is_closed() => open,
-            _ => OpenConnection::open(endpoint, None, credentials).await?,
+            _ => OpenConnection::open(endpoint, None, access).await?,
         };
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*sentinels.master);
@@ -235,7 +203,7 @@ async fn ask_one(
         *connection = Some(open);
         Ok(sentinels
             .address_in(ServerAnswer::of(&answer))
-            .map(|announced| credentials.reachable(announced)))
+            .map(|announced| access.address_map.reachable(announced)))
     };
     asked.await.map_err(|error: Error| {
         let error = error.with_execution(Execution::NotExecuted);
@@ -266,5 +234,79 @@ impl fmt::Display for Sentinels {
             write!(f, " {}", endpoint.address)?;
         }
         f.write_str(")")
+    }
+}
+
+/// A master and its replicas without sentinels: the master is chosen by a cloud provider or an operator.
+///
+/// Whenever a connection is opened, each name is resolved anew and all of its addresses are asked for their
+/// role: a primary endpoint that moves in DNS can be the only address. A connection is dropped when its
+/// server refuses a write as a replica, or reports that it has become one when asked once a second.
+///
+/// If two servers call themselves masters, one of them is used: whoever promotes a server must first have
+/// demoted or stopped the old master.
+#[derive(Clone, Debug)]
+pub struct Replicated {
+    /// At least one.
+    pub(super) endpoints: Vec<Endpoint>,
+}
+
+impl Replicated {
+    /// The servers at these URLs: see [`Endpoint`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no URL, if one is
+    /// invalid, or if only some use TLS.
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
+        Ok(Replicated { endpoints: Endpoint::list("replicated server", urls)? })
+    }
+
+    /// A connection to the first server that reports being the master.
+    pub(super) async fn open(&self, access: &Access) -> Result<OpenConnection, Error> {
+        let attempts = self.endpoints.iter().map(|endpoint| masters_of(endpoint, access));
+        let attempts: Vec<_> = attempts.collect();
+        let open = first_success(attempts, Duration::ZERO, telling, no_address).await?;
+        Ok(open.watched(&access.observers, None))
+    }
+}
+
+/// A connection to the first address of this name that belongs to a master.
+async fn masters_of(endpoint: &Endpoint, access: &Access) -> Result<OpenConnection, Error> {
+    let addresses = match &endpoint.address {
+        Address::Unix(_) => vec![None],
+        Address::Tcp { host, port, .. } => match lookup_host((&**host, *port)).await {
+            Ok(found) => found.map(Some).collect(),
+            Err(error) => {
+                let server = endpoint.address.to_string().into();
+                return Err(reply::no_stream(error).with_server(Some(server)));
+            }
+        },
+    };
+    let attempt =
+        async |address| OpenConnection::open(endpoint, address, access).await?.of_master().await;
+    let attempts = addresses.into_iter().map(attempt);
+    first_success(attempts, Duration::ZERO, telling, no_address).await
+}
+
+fn no_address() -> Error {
+    unavailable("its name has no address")
+}
+
+/// The more telling of two failures: one that does not pass by itself, or else the first.
+fn telling(first: Option<Error>, second: Error) -> Error {
+    match first {
+        Some(first) if !first.may_be_retried() || second.may_be_retried() => first,
+        _ => second,
+    }
+}
+
+impl fmt::Display for Replicated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, endpoint) in self.endpoints.iter().enumerate() {
+            let separator = if nth == 0 { "" } else { " or " };
+            write!(f, "{separator}{}", endpoint.address)?;
+        }
+        Ok(())
     }
 }
