@@ -44,25 +44,33 @@
 //! A blocking call cannot be dropped: to limit a wait, give it a timeout. [`Client::close`], called on another
 //! thread, ends all waiting calls.
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 
+#[cfg(any(feature = "admin", test))]
+use crate::admin::{Inspection, Repair};
 use crate::client::builder::ClientBuilder;
+use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
+use crate::group::Costs;
+use crate::limiter::rates::{Ensured, Usage};
 use crate::limiters::Limiters;
-use crate::options::LimiterOptions;
-use crate::policy::Policy;
-use crate::semaphore::SemaphoreOptions;
+use crate::options::{Fraction, LimiterOptions};
+use crate::policy::{ChangeRule, Policy};
+use crate::queue::MaxWait;
+use crate::rate::Rate;
+use crate::semaphore::{Permit, SemaphoreOptions};
 use crate::store::redis::Topology;
+use crate::store::{ExpireCondition, RemainingTime};
 
-/// Defines the blocking form of a type, from whose value the client's limiters are found. `names` completes an error
-/// that says neither which call has failed nor on what.
+/// Defines the blocking form of a type. `$of` finds its client's limiters, and its name: an error of the client's
+/// thread says neither which call has failed nor on what.
 macro_rules! form {
-    ($(#[$doc:meta])* $form:ident, limiters: $limiters:expr, names: $names:expr) => {
+    ($(#[$doc:meta])* $form:ident, $of:expr) => {
         $(#[$doc])*
-        #[derive(Clone)]
+        #[derive(Clone, Debug)]
         pub struct $form(crate::$form);
 
         impl $form {
@@ -78,10 +86,10 @@ macro_rules! form {
             where
                 F: Future<Output = Result<T, Error>> + Send + 'static,
             {
-                let limiters: fn(&crate::$form) -> &Arc<Limiters> = $limiters;
-                let names: fn(&crate::$form, Error) -> Error = $names;
-                let answer = $crate::blocking::block_on(limiters(&self.0), call(self.0.clone()));
-                answer.map_err(|error| names(&self.0, error))
+                let of: fn(&crate::$form) -> (&Arc<Limiters>, Option<&str>) = $of;
+                let (limiters, name) = of(&self.0);
+                let answer = block_on(limiters, call(self.0.clone()));
+                answer.map_err(|error| error.or_of(Operation::Limiter, name.map(Into::into)))
             }
         }
 
@@ -94,12 +102,6 @@ macro_rules! form {
         impl From<$form> for crate::$form {
             fn from(it: $form) -> Self {
                 it.0
-            }
-        }
-
-        impl fmt::Debug for $form {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
             }
         }
     };
@@ -123,22 +125,38 @@ macro_rules! calls {
     };
 }
 
-mod group;
-mod limiter;
-mod semaphore;
+/// Takes permits, and then works on the calling thread.
+macro_rules! runs {
+    ($form:ident: $permits:ident: $type:ty) => {
+        impl $form {
+            /// Takes the permits, waiting for them for as long as it takes, and then runs `work` on this thread.
+            #[doc = concat!("See [`crate::", stringify!($form), "::run`].")]
+            pub fn run<T>(&self, $permits: $type, work: impl FnOnce() -> T) -> Result<T, Error> {
+                self.acquire($permits)?;
+                Ok(work())
+            }
 
-pub use group::LimitGroup;
-pub use limiter::RateLimiter;
-pub use semaphore::Semaphore;
+            /// Like [`run`](Self::run), but waits for the permits only up to `timeout`.
+            #[doc = concat!("See [`crate::", stringify!($form), "::try_run`].")]
+            pub fn try_run<T>(
+                &self,
+                $permits: $type,
+                timeout: Duration,
+                work: impl FnOnce() -> T,
+            ) -> Result<Result<T, Denial>, Error> {
+                let denial = self.try_acquire($permits, timeout)?.into_denial();
+                Ok(denial.map_or_else(|| Ok(work()), Err))
+            }
+        }
+    };
+}
 
 form! {
     /// A client whose calls block: [`crate::Client`] in another form.
     ///
     /// [`From`] converts either form into the other. Both are the same client: they share its id, its connections
     /// and its limiters.
-    Client,
-    limiters: |client| &client.0,
-    names: |_, error| error.or_of(Operation::Connect, None)
+    Client, |client| (&client.0, None)
 }
 
 impl Client {
@@ -220,4 +238,244 @@ fn block_on<T: Send + 'static>(
         return answer;
     }
     limiters.core.block_on(call)
+}
+
+form! {
+    /// A handle of one rate limiter whose calls block: [`crate::RateLimiter`] in another form.
+    RateLimiter, |limiter| (limiter.limiters(), Some(limiter.name()))
+}
+
+impl RateLimiter {
+    /// Takes `permits`, waiting for them up to `timeout`: see [`crate::RateLimiter::try_acquire`].
+    pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
+        match self.0.decide_locally(permits, self.0.max_wait(timeout)) {
+            Some(answer) => Ok(answer),
+            None => self.block_on(move |it| async move { it.try_acquire(permits, timeout).await }),
+        }
+    }
+
+    /// Takes `permits` if they are available now: see [`crate::RateLimiter::try_acquire_now`].
+    pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        self.try_acquire(permits, Duration::ZERO)
+    }
+
+    /// Takes `permits`, waiting for them for as long as it takes: see [`crate::RateLimiter::acquire`].
+    pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
+        match self.0.decide_locally(permits, MaxWait::Unbounded) {
+            Some(Decision::Granted(grant)) => Ok(grant),
+            // A request without a timeout is never denied.
+            _ => self.block_on(move |it| async move { it.acquire(permits).await }),
+        }
+    }
+
+    /// Like [`run`](Self::run), but does not wait for the permits: see
+    /// [`crate::RateLimiter::try_run_now`].
+    pub fn try_run_now<T>(
+        &self,
+        permits: u64,
+        work: impl FnOnce() -> T,
+    ) -> Result<Result<T, Denial>, Error> {
+        self.try_run(permits, Duration::ZERO, work)
+    }
+
+    /// Renames the limiter: see [`crate::RateLimiter::rename`].
+    pub fn rename(&self, name: &str) -> Result<(), Error> {
+        let name = name.to_owned();
+        self.block_on(move |it| async move { it.rename(&name).await })
+    }
+
+    /// The limiter's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Gives this handle a rate: see [`crate::RateLimiter::with_rate`].
+    #[must_use]
+    pub fn with_rate(self, rate: Rate) -> Self {
+        RateLimiter(self.0.with_rate(rate))
+    }
+
+    /// Gives this handle its own deadline: see [`crate::RateLimiter::with_deadline`].
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
+        self.0.with_deadline(deadline).map(RateLimiter)
+    }
+
+    /// A handle that leaves a part of the rate to others: see [`crate::RateLimiter::with_headroom`].
+    pub fn with_headroom(self, headroom: Fraction) -> Result<Self, Error> {
+        self.0.with_headroom(headroom).map(RateLimiter)
+    }
+}
+
+calls! { RateLimiter:
+    "Takes `permits` if they are available now, once for this key",
+        try_acquire_once(key: impl AsRef<[u8]> = key.as_ref().to_owned(), permits: u64) -> Decision;
+    "Takes a place in a queue, and returns at once", try_reserve(permits: u64) -> Decision;
+    "Stores other parameters of the policy",
+        set_policy(policy: Policy, rule: ChangeRule, keep_alive: Option<Duration>) -> ();
+    "Takes what there is now of `permits`", try_acquire_up_to(permits: u64) -> Decision;
+    "Has nobody be granted anything for this long", pause_for(duration: Duration) -> ();
+    "Ends a pause", resume() -> ();
+    "Gives back up to `permits` permits, of any grants", release(permits: u64) -> u64;
+    "The permits that are available now", available_permits() -> u64;
+    "What an acquire of `permits` would find now", peek(permits: u64) -> Peek;
+    "Sets the rate if the limiter has none", try_set_rate(rate: Rate) -> bool;
+    "Sets the rate, and resets the usage", set_rate(rate: Rate) -> ();
+    "Sets the rate, and resets or keeps the usage", set_rate_with(rate: Rate, usage: Usage) -> ();
+    "Changes the rate of an existing limiter", update_rate(rate: Rate, usage: Usage) -> bool;
+    "Makes this the limiter's rate, and keeps the usage", ensure_rate(rate: Rate) -> Ensured;
+    "Replaces the limiter's rate if this function says so",
+        ensure_rate_if(rate: Rate, may_replace: impl Fn(Rate) -> bool + Send + Sync + 'static) -> Ensured;
+    "The rate, or `None` if there is no limiter", config() -> Option<Rate>;
+    "Makes the limiter expire", expire(time_to_live: Duration, condition: Option<ExpireCondition>) -> bool;
+    "Makes the limiter expire at a time", expire_at(time: SystemTime, condition: Option<ExpireCondition>) -> bool;
+    "Removes the time to live", clear_expire() -> bool;
+    "How long the limiter still exists if it is not used", remaining_time_to_live() -> RemainingTime;
+    "Whether the limiter exists", exists() -> bool;
+    "Removes the limiter", delete() -> bool;
+    "Marks all keys as used now", touch() -> bool;
+    "The memory that all keys take on the server, in bytes", size_in_memory() -> u64;
+}
+
+#[cfg(any(feature = "admin", test))]
+calls! { RateLimiter:
+    "Reads what is stored of the limiter", inspect(most_entries: u64) -> Inspection;
+    "Fits the value and the log to the rate", repair() -> Repair;
+    "What `repair` would do now", preview_repair() -> Repair;
+    "Removes the value and the log if they say nothing", remove_unused(age: Duration) -> u64;
+}
+
+runs! { RateLimiter: permits: u64 }
+
+form! {
+    /// Several limiters, of which each request takes from all or from none: [`crate::LimitGroup`] in another form.
+    LimitGroup, |group| (group.limiters()[0].limiters(), None)
+}
+
+impl Client {
+    /// A limiter made of several: see [`crate::Client::all_of`].
+    pub fn all_of<'a>(
+        &self,
+        limiters: impl IntoIterator<Item = &'a RateLimiter>,
+    ) -> Result<LimitGroup, Error> {
+        self.0.all_of(limiters.into_iter().map(RateLimiter::as_async)).map(LimitGroup)
+    }
+
+    /// A limiter made of several, which are asked one after the other: see [`crate::Client::all_of_in_turn`].
+    pub fn all_of_in_turn<'a>(
+        &self,
+        limiters: impl IntoIterator<Item = &'a RateLimiter>,
+    ) -> Result<LimitGroup, Error> {
+        self.0.all_of_in_turn(limiters.into_iter().map(RateLimiter::as_async)).map(LimitGroup)
+    }
+}
+
+calls! { LimitGroup:
+    "Takes the permits from all limiters, waiting for them up to `timeout`",
+        try_acquire(costs: impl Into<Costs> = costs.into(), timeout: Duration) -> Decision;
+    "Takes the permits from all limiters if they are available now",
+        try_acquire_now(costs: impl Into<Costs> = costs.into()) -> Decision;
+    "Takes the permits from all limiters, waiting for them for as long as it takes",
+        acquire(costs: impl Into<Costs> = costs.into()) -> Grant;
+    "What an acquire would find now, for each limiter",
+        peek(costs: impl Into<Costs> = costs.into()) -> Vec<Peek>;
+}
+
+impl LimitGroup {
+    /// Gives this handle its own deadline: see [`crate::LimitGroup::with_deadline`].
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
+        self.0.with_deadline(deadline).map(LimitGroup)
+    }
+}
+
+runs! { LimitGroup: costs: impl Into<Costs> }
+
+form! {
+    /// A handle of one semaphore whose calls block: [`crate::Semaphore`] in another form. Permits are given back when
+    /// they are dropped, in the background, or by [`Permit::blocking_release`].
+    Semaphore, |semaphore| (semaphore.limiters(), Some(semaphore.name()))
+}
+
+calls! { Semaphore:
+    "Takes `permits`, waiting as long as it takes", acquire(permits: u64) -> Permit;
+    "Takes `permits`, waiting for them up to `timeout`", try_acquire(permits: u64, timeout: Duration) -> Result<Permit, Denial>;
+    "Takes `permits` if they are free now", try_acquire_now(permits: u64) -> Result<Permit, Denial>;
+    "Sets the permits if there is no semaphore yet", try_set_permits(permits: u64) -> bool;
+    "Sets the permits", set_permits(permits: u64) -> ();
+    "Adds to the permits", add_permits(permits: i64) -> ();
+    "Takes all free permits of a plain semaphore for good", drain() -> u64;
+    "The permits that can be taken now", available_permits() -> u64;
+    "The permits that are out", acquired_permits() -> u64;
+    "All permits, free or out", permits() -> u64;
+    "Gives back permits of a plain semaphore that nobody has a `Permit` of", release_permits(permits: u64) -> ();
+    "Lets the semaphore expire", expire(time_to_live: Duration, condition: Option<ExpireCondition>) -> bool;
+    "Lets the semaphore expire at a time", expire_at(time: SystemTime, condition: Option<ExpireCondition>) -> bool;
+    "Removes the time to live", clear_expire() -> bool;
+    "How long the semaphore will exist", remaining_time_to_live() -> RemainingTime;
+    "Whether the semaphore exists", exists() -> bool;
+    "Removes the semaphore", delete() -> bool;
+}
+
+impl Semaphore {
+    /// The semaphore's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Gives this handle its own deadline: see [`crate::Semaphore::with_deadline`].
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
+        self.0.with_deadline(deadline).map(Semaphore)
+    }
+
+    /// Gives back a permit by its id: see [`crate::Semaphore::release`].
+    pub fn release(&self, id: &str) -> Result<bool, Error> {
+        let id = id.to_owned();
+        self.block_on(move |it| async move { it.release(&id).await })
+    }
+
+    /// Lets the lease of a permit end after this time: see [`crate::Semaphore::update_lease`].
+    pub fn update_lease(&self, id: &str, lease: Option<Duration>) -> Result<bool, Error> {
+        let id = id.to_owned();
+        self.block_on(move |it| async move { it.update_lease(&id, lease).await })
+    }
+}
+
+impl Permit {
+    /// Gives the permits back, and blocks this thread until that is done: see [`release`](Permit::release). With the
+    /// feature `blocking`.
+    pub fn blocking_release(self) -> Result<bool, Error> {
+        let semaphore = Semaphore(self.semaphore().clone());
+        semaphore.block_on(move |_| async move { self.release().await })
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{InProcessStore, Rate};
+
+    #[test]
+    fn a_group_takes_from_all_and_gives_back_to_all() {
+        let client = crate::Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let client = Client::from(client);
+        let requests = client.limiter("requests").unwrap().with_rate(Rate::per_hour(10));
+        let tokens = client.limiter("tokens").unwrap().with_rate(Rate::per_hour(1000));
+        let left = || [&requests, &tokens].map(|it| it.available_permits().unwrap());
+        for group in
+            [client.all_of([&requests, &tokens]), client.all_of_in_turn([&requests, &tokens])]
+        {
+            let group = group.unwrap();
+            let mut grant = group.try_acquire_now([1, 600]).unwrap().into_grant().unwrap();
+            assert_eq!(left(), [9, 400]);
+            let denied = group.try_run([1, 401], Duration::from_millis(1), || 7).unwrap();
+            assert_eq!(denied.unwrap_err().refused_by(), Some("tokens"));
+            assert_eq!(group.run(1, || 7).unwrap(), 7);
+            assert_eq!(group.peek(1).unwrap()[1].available, 399);
+            assert_eq!(grant.blocking_refund_all().unwrap(), 1);
+            assert_eq!(left(), [9, 999]);
+            group.acquire([1, 999]).unwrap().blocking_refund(1).unwrap();
+            for limiter in [&requests, &tokens] {
+                limiter.delete().unwrap();
+            }
+        }
+    }
 }

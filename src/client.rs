@@ -42,7 +42,6 @@ use crate::store::Store;
 pub struct Client(pub(crate) Arc<Limiters>);
 
 impl Client {
-    /// Reports an event to this client's observers.
     #[cfg(feature = "_web")]
     pub(crate) fn report(&self, event: &Event<'_>) {
         self.0.core.observers.event(event);

@@ -232,7 +232,6 @@ impl Limiters {
         answer.map_err(|error| self.error(operation, error))
     }
 
-    /// An error if the client is closed.
     pub(crate) fn check_open(&self, operation: Operation) -> Result<(), Error> {
         match self.is_closed() {
             true => Err(self.error(operation, engine::closed())),
@@ -242,18 +241,6 @@ impl Limiters {
 
     fn error(&self, operation: Operation, error: Error) -> Error {
         error.of(operation, None).with_server(self.core.store.address())
-    }
-
-    /// The number of limiters that are kept.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn len(&self) -> usize {
-        self.table().by_name.map.len()
-    }
-
-    /// The number of groups that are listed.
-    #[cfg(all(test, feature = "tower", not(shuttle)))]
-    pub(crate) fn groups(&self) -> usize {
-        self.table().groups.map.len()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -353,6 +340,17 @@ impl Table {
 mod tests {
     use super::*;
     use crate::{Client, InProcessStore};
+
+    impl Limiters {
+        pub(crate) fn len(&self) -> usize {
+            self.table().by_name.map.len()
+        }
+
+        #[cfg(feature = "tower")]
+        pub(crate) fn groups(&self) -> usize {
+            self.table().groups.map.len()
+        }
+    }
 
     #[test]
     fn not_every_key_that_is_made_up_is_remembered_for_a_day() {

@@ -63,7 +63,6 @@ pub trait Observer: Send + Sync + 'static {
 pub(crate) struct Observers(Arc<[Arc<dyn Observer>]>);
 
 impl Observers {
-    /// These observers and one more.
     pub(crate) fn and(self, observer: Arc<dyn Observer>) -> Self {
         Observers(self.0.iter().cloned().chain([observer]).collect())
     }

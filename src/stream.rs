@@ -109,7 +109,6 @@ impl<S: Stream, C> RateLimited<S, C> {
         (self.stream, self.waiting.map(|(item, _)| item))
     }
 
-    /// Requests the permits for one item.
     fn ask(&self, permits: u64) -> BoxFuture<'static, Result<Option<Denial>, Error>> {
         let (limiter, timeout) = (self.limiter.clone(), self.timeout);
         Box::pin(async move {

@@ -63,7 +63,6 @@ pub struct OutgoingLayer<R> {
 /// The limiter is paused again if an answer asks for this much more than the one before.
 const PAUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Reads the status and the header fields of a response.
 type ReadFn<R> = fn(&R) -> (StatusCode, &HeaderMap);
 
 /// The gate that every request passes through. Clones are held back together.
@@ -134,7 +133,6 @@ impl<R> OutgoingLayer<R> {
 }
 
 impl Gate {
-    /// Waits until a request may be sent.
     async fn pass<E>(&self) -> Result<(), OutgoingError<E>> {
         let due = Instant::now() + self.wait;
         loop {

@@ -9,17 +9,9 @@ pub(crate) use tracing::Span;
 use super::{ObservedLimiter, Observers};
 use crate::error::{Error, Operation};
 
-/// Stands in for a span without the feature `tracing`.
+/// Without the feature `tracing` there is none.
 #[cfg(not(feature = "tracing"))]
-#[derive(Clone, Debug)]
-pub(crate) struct Span;
-
-#[cfg(not(feature = "tracing"))]
-impl Span {
-    pub(crate) fn none() -> Self {
-        Span
-    }
-}
+pub(crate) type Span = std::convert::Infallible;
 
 /// The caller's current span, if there is one. It is boxed because every waiting caller keeps it.
 pub(crate) fn current_span() -> Option<Box<Span>> {
@@ -39,8 +31,8 @@ pub struct ObservedCall {
     permits: u64,
     attempts: u32,
     /// The call's own span, which only the feature `tracing` uses.
-    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "it is empty"))]
-    pub(super) span: Span,
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "there is none"))]
+    pub(super) span: Option<Box<Span>>,
 }
 
 /// A step in the life of a call.
@@ -93,7 +85,7 @@ impl ObservedCall {
         limiter: Option<&Arc<ObservedLimiter>>,
         operation: Operation,
         (requests, permits): (u64, u64),
-        span: Span,
+        span: Option<Box<Span>>,
     ) -> Self {
         let (observers, limiter) = (observers.clone(), limiter.cloned());
         #[allow(unused_mut, reason = "without tracing")]
@@ -101,7 +93,7 @@ impl ObservedCall {
             ObservedCall { observers, limiter, operation, requests, permits, attempts: 1, span };
         #[cfg(feature = "tracing")]
         if !call.observers.is_empty() {
-            call.span = super::traces::open_span(&call);
+            call.span = Some(Box::new(super::traces::open_span(&call)));
         }
         call.tell(CallEvent::Began);
         call
@@ -141,7 +133,6 @@ impl ObservedCall {
         self.observers.tell(|observer| observer.call(self, &event));
     }
 
-    /// Tells why another attempt follows.
     pub(crate) fn tell_again(&mut self, why: CallEvent<'_>) {
         self.attempts = self.attempts.saturating_add(1);
         self.tell(why);
@@ -159,6 +150,6 @@ impl ObservedCall {
 impl Observers {
     /// Starts to observe a call to the store that is not for one limiter.
     pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
-        ObservedCall::begin(self, None, operation, (0, 0), Span::none())
+        ObservedCall::begin(self, None, operation, (0, 0), None)
     }
 }

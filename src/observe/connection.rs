@@ -11,7 +11,6 @@ pub(crate) struct ConnectionObserver {
     history: Mutex<History>,
 }
 
-/// The last report.
 #[derive(Default)]
 struct History {
     /// The server of the last connection.
@@ -25,7 +24,6 @@ impl ConnectionObserver {
         ConnectionObserver { observers: observers.clone(), history: Mutex::default() }
     }
 
-    /// Reports that a connection to this server was opened.
     pub(crate) fn opened(&self, server: &Arc<str>) {
         let (before, failures) = {
             let mut history = lock(&self.history);
@@ -34,7 +32,6 @@ impl ConnectionObserver {
         self.observers.event(&Event::Connected { server, before: before.as_deref(), failures });
     }
 
-    /// Reports that an attempt to connect has failed.
     pub(crate) fn failed(&self, error: &Error) {
         let failures = {
             let mut history = lock(&self.history);
@@ -44,7 +41,6 @@ impl ConnectionObserver {
         self.observers.event(&Event::ConnectFailed { error, failures });
     }
 
-    /// Reports that the connection to this server is no longer used.
     pub(crate) fn lost(&self, server: &str, why: &'static str) {
         self.observers.event(&Event::ConnectionLost { server, why });
     }

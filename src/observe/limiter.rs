@@ -38,15 +38,13 @@ impl ObservedLimiter {
         self.policy
     }
 
-    /// Starts to observe an acquire of this many permits.
     #[inline]
     pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
         AcquireObserver::new(self, permits)
     }
 
-    /// Starts to observe a call to the store.
     pub(crate) fn call(self: &Arc<Self>, operation: Operation) -> ObservedCall {
-        ObservedCall::begin(&self.observers, Some(self), operation, (0, 0), Span::none())
+        ObservedCall::begin(&self.observers, Some(self), operation, (0, 0), None)
     }
 
     /// Starts to observe a call for acquires: `size` is their number, and the permits that they request in total.
@@ -56,16 +54,13 @@ impl ObservedLimiter {
         size: (u64, u64),
         span: Option<Box<Span>>,
     ) -> ObservedCall {
-        let span = span.map_or_else(Span::none, |span| *span);
         ObservedCall::begin(&self.observers, Some(self), Operation::Acquire, size, span)
     }
 
-    /// Reports an event of this limiter.
     pub(crate) fn event(&self, event: &Event<'_>) {
         self.observers.tell(|observer| observer.event(Some(self), event));
     }
 
-    /// Reports that a number of this limiter has risen.
     pub(crate) fn counted(&self, count: Count, rise: u64) {
         self.changed(count, i64::try_from(rise).unwrap_or(i64::MAX));
     }
@@ -137,7 +132,6 @@ impl LimiterObserver {
         })
     }
 
-    /// The chosen label.
     pub(crate) fn label(&self) -> Option<&'static str> {
         self.chosen.get().map(|(label, _)| *label)
     }

@@ -145,7 +145,6 @@ impl MetricHandles {
     }
 }
 
-/// The meters of one client.
 pub(super) struct Meters {
     /// The handles of all limiters without labels.
     limiters: Arc<MetricHandles>,

@@ -23,7 +23,7 @@ const SKEW: Duration = Duration::from_millis(100);
 /// until now, or else the current span.
 pub(super) fn open_span(call: &ObservedCall) -> Span {
     let has_requests = call.requests() > 0;
-    call.span.in_scope(|| {
+    call.span.as_deref().unwrap_or(&Span::none()).in_scope(|| {
         debug_span!(
             target: TARGET,
             "redisson_limiter.call",
@@ -39,12 +39,11 @@ pub(super) fn open_span(call: &ObservedCall) -> Span {
     })
 }
 
-/// The observer that writes spans and events.
 pub(super) struct Traces;
 
 impl Observer for Traces {
     fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
-        let (span, attempt) = (&call.span, call.attempts());
+        let (Some(span), attempt) = (call.span.as_deref(), call.attempts()) else { return };
         let ended = |outcome| {
             span.record("attempts", attempt).record("outcome", outcome);
         };

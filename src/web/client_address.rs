@@ -1,14 +1,12 @@
 //! Finding the client's address behind proxies.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv6Net};
 
 use super::fields::unquoted;
-use super::limits::FirstTimes;
+use super::limits::Mistakes;
 use super::request::RequestHead;
-use crate::client::Client;
 use crate::error::{Error, Operation};
 
 /// The header of RFC 7239.
@@ -27,7 +25,6 @@ pub struct TrustedProxies {
     networks: Vec<IpNet>,
     /// `forwarded` is that of RFC 7239; others are lists of addresses.
     header: Box<str>,
-    first_times: Arc<FirstTimes>,
 }
 
 impl TrustedProxies {
@@ -73,7 +70,7 @@ impl TrustedProxies {
         super::check_header_name(name)?;
         let networks = networks.into_iter().map(|network| parse_network(network.as_ref()));
         let networks = networks.collect::<Result<_, _>>()?;
-        Ok(TrustedProxies { networks, header: name.into(), first_times: Arc::default() })
+        Ok(TrustedProxies { networks, header: name.into() })
     }
 
     /// The client's address; `None` if the address of the connection is unknown.
@@ -81,8 +78,8 @@ impl TrustedProxies {
         let peer = request.peer()?;
         let mut client = peer;
         let lines = request.header_lines(&self.header);
-        if let Some(reporter) = request.client() {
-            self.tell_mistakes(reporter, peer, !lines.is_empty());
+        if let Some(mistakes) = request.mistakes {
+            self.tell_mistakes(mistakes, peer, !lines.is_empty());
         }
         // Last line first: a proxy may add a line of its own.
         for line in lines.into_iter().rev() {
@@ -107,11 +104,10 @@ impl TrustedProxies {
 
     /// Reports a proxy outside the networks, or one that does not write the header: all its callers share one
     /// limiter.
-    fn tell_mistakes(&self, reporter: &Client, peer: IpAddr, has_header: bool) {
+    fn tell_mistakes(&self, mistakes: &Mistakes, peer: IpAddr, has_header: bool) {
         let header = &self.header;
         match (self.is_trusted(peer), has_header) {
-            (false, true) => self.first_times.tell(
-                reporter,
+            (false, true) => mistakes.tell(
                 "a forwarding header was ignored",
                 "",
                 format_args!(
@@ -119,8 +115,7 @@ impl TrustedProxies {
                      network if it is a proxy of yours"
                 ),
             ),
-            (true, false) => self.first_times.tell(
-                reporter,
+            (true, false) => mistakes.tell(
                 "a trusted proxy did not say for whom it forwards",
                 "",
                 format_args!(

@@ -33,7 +33,9 @@ impl Limits {
         self: &Arc<Self>,
         request: &RequestHead<'_>,
     ) -> BoxFuture<'static, Result<Admitted, http::Response<Bytes>>> {
-        let request = &request.seen_by(&self.client);
+        let mut request = *request;
+        request.mistakes = Some(&self.mistakes);
+        let request = &request;
         // Computed once, however many limits use it.
         let shared = LazyCell::new(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
         let asked = self.limits.iter().enumerate().filter_map(|(at, LimitState { limit, .. })| {
@@ -67,7 +69,7 @@ impl Limits {
                 Ok(key) => steps.extend(key.map(|key| LimitRequest { slot, key, permits })),
                 Err(error) => {
                     let text = "the key of a request cannot be found";
-                    slot.tell(&self.client, text, format_args!("{error}"));
+                    self.mistakes.tell(text, &slot.limit.name, format_args!("{error}"));
                     if !slot.limit.is_shadow {
                         let reason = Reason::NoKey(error);
                         let limit = slot.limit.clone();
@@ -100,7 +102,8 @@ impl Limits {
                 let limit = &step.slot.limit;
                 let decision = self.heed_rate(step, answer, due).await.into_inner();
                 if let Err(error) = &decision {
-                    step.slot.tell(&self.client, trouble_of(error).0, format_args!("{error}"));
+                    let (text, _) = trouble_of(error);
+                    self.mistakes.tell(text, &limit.name, format_args!("{error}"));
                 }
                 if let Some(report) = &self.on_decision {
                     report(&Report {
@@ -159,7 +162,7 @@ impl Limits {
                     "limiter {name:?} has {found}, and its limit {rate}: `Limit::roll_out_from` replaces the rates \
                      of earlier versions, and `redisson-limiter set` any rate"
                 );
-                slot.tell(&self.client, text, why);
+                self.mistakes.tell(text, &limit.name, why);
             }
             return answer;
         }
@@ -169,7 +172,7 @@ impl Limits {
             handle.limiter.ensure_rate_if(rate, |found| limit.replaces(found, rate)).await;
         if let Err(error) = changed {
             let text = "the rate of a limiter could not be changed";
-            slot.tell(&self.client, text, format_args!("{error}"));
+            self.mistakes.tell(text, &limit.name, format_args!("{error}"));
             return answer;
         }
         match answer.get() {
@@ -212,8 +215,16 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
+    use crate::rt::lock;
     use crate::web::{Key, Limit};
     use crate::{Client, Clock, InProcessStore};
+
+    impl Limits {
+        /// The number of handles that are kept, over all limits.
+        pub(crate) fn handles(&self) -> usize {
+            self.limits.iter().map(|slot| lock(&slot.handles).len()).sum()
+        }
+    }
 
     /// Nothing is decided until the server has answered: neither who has the permits nor whether the rate has
     /// changed.

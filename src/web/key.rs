@@ -14,7 +14,6 @@ use super::name;
 use super::request::RequestHead;
 use crate::error::{Error, Operation};
 
-/// Why a key could not be determined.
 pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 
 /// A way to tell the callers of a [`Limit`](super::Limit) apart: each key has its own limiter.
@@ -132,7 +131,7 @@ impl Key {
         }
     }
 
-    /// This key, or the other one if a request does not have it.
+    /// This key, or the other one if a request does not have it; functions of both are called for each request.
     /// The other key's name begins with `%or-`, which no caller can send.
     #[must_use]
     pub fn or(self, other: Key) -> Self {
@@ -143,20 +142,13 @@ impl Key {
             alternatives: self.alternatives + other.alternatives,
             mistake: self.mistake.clone().or_else(|| other.mistake.clone()),
             ..Key::of(move |request, prefix| {
-                let mut first = self.find(request, prefix);
-                let found = first.as_mut().now_or_never();
-                // Started now, if it may be needed: the request is gone by the time that the first key is known.
-                let other =
-                    (!matches!(found, Some(Ok(Some(_))))).then(|| other.find(request, prefix));
+                // Both, because the request is gone by the time that the first key is known.
+                let (first, other) = (self.find(request, prefix), other.find(request, prefix));
                 let mark = mark.clone();
                 async move {
-                    let found = match found {
-                        Some(found) => found?,
-                        None => first.await?,
-                    };
-                    match other {
-                        Some(other) if found.is_none() => Ok(other.await?.map(|key| mark + &key)),
-                        _ => Ok(found),
+                    match first.await? {
+                        None => Ok(other.await?.map(|key| mark + &key)),
+                        found => Ok(found),
                     }
                 }
                 .boxed()
@@ -241,7 +233,6 @@ impl Key {
         })
     }
 
-    /// This key, changed by a function.
     fn then(self, change: impl Fn(&str) -> String + Clone + Send + Sync + 'static) -> Self {
         Key::of(move |request, prefix| {
             let change = change.clone();

@@ -2,21 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::Hash;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lru::LruCache;
 
 use super::fields::RateHeaders;
-use super::handles::{Handles, handles_of};
 use super::limit::{CostFn, Limit};
 use super::refusal::Refusal;
 use super::request::RequestHead;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
+use crate::group::LimitGroup;
+use crate::limiter::RateLimiter;
 use crate::observe::Event;
 use crate::policy::Policy;
+use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
+use crate::semaphore::Semaphore;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -30,6 +36,10 @@ use crate::rt::{Mutex, lock};
 pub struct Limits {
     pub(super) client: Client,
     pub(super) limits: Arc<[LimitState]>,
+    /// The groups of limiters that were asked most recently, by the addresses of their engines. They are kept because a
+    /// new one has a new queue, of which the limiters keep a record.
+    pub(super) groups: Arc<Mutex<LruCache<usize, LimitGroup>>>,
+    pub(super) mistakes: Arc<Mistakes>,
     /// The cost for limits that have none of their own.
     pub(super) cost: Option<Arc<CostFn>>,
     pub(super) headers: RateHeaders,
@@ -44,10 +54,26 @@ pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
 
 pub(super) struct LimitState {
     pub(super) limit: Arc<Limit>,
-    pub(super) handles: Mutex<Handles>,
-    pub(super) first_times: FirstTimes,
+    /// The most recently used handles, by key. They are kept because a limiter's options (its leases, its stand-in
+    /// during an outage) end with its last handle.
+    pub(super) handles: Mutex<LruCache<Box<str>, Arc<KeyHandle>>>,
     /// Held while the rate of a limiter is changed, so that only one of several concurrent requests does it.
     pub(super) rate_change: tokio::sync::Mutex<()>,
+}
+
+pub(super) struct KeyHandle {
+    pub(super) limiter: RateLimiter,
+    /// The rate to create the limiter with, if the limit specifies one.
+    pub(super) rate: Option<Rate>,
+    /// The semaphore that the limiter is of, if the limit is one of requests at once.
+    pub(super) semaphore: Option<Semaphore>,
+}
+
+/// A cache whose memory grows with what is in it.
+fn most_recent<K: Hash + Eq, V>(most: usize) -> Mutex<LruCache<K, V>> {
+    let mut cache = LruCache::unbounded();
+    cache.resize(NonZero::new(most).unwrap_or(NonZero::<usize>::MIN));
+    Mutex::new(cache)
 }
 
 /// A limit's decision about a request: see [`Limits::on_decision`].
@@ -105,15 +131,19 @@ impl Limits {
                 }
             }
             slots.push(LimitState {
-                handles: Mutex::new(handles_of(&limit)),
+                handles: most_recent(limit.most_handles),
                 limit: Arc::new(limit),
-                first_times: FirstTimes::default(),
                 rate_change: tokio::sync::Mutex::default(),
             });
         }
+        // One for each caller, as a limit for all requests is in one group with each of them.
+        let callers = slots.iter().filter(|slot| !slot.limit.key.is_global);
+        let most_groups = callers.map(|slot| slot.limit.most_handles).max();
         Ok(Limits {
             client: client.clone(),
             limits: slots.into(),
+            groups: Arc::new(most_recent(most_groups.unwrap_or(1))),
+            mistakes: Arc::new(Mistakes { client: client.clone(), told: Mutex::default() }),
             cost: None,
             headers: RateHeaders::Draft,
             respond: None,
@@ -169,37 +199,55 @@ impl Limits {
         self.on_decision = Some(Arc::new(report));
         self
     }
-
-    /// The number of handles that are kept, over all limits.
-    #[cfg(all(test, feature = "tower", not(shuttle)))]
-    pub(crate) fn handles(&self) -> usize {
-        self.limits.iter().map(|slot| lock(&slot.handles).len()).sum()
-    }
 }
 
 impl LimitState {
-    /// Tells observers about a problem with requests to this limit.
-    pub(super) fn tell(&self, client: &Client, text: &'static str, why: fmt::Arguments<'_>) {
-        self.first_times.tell(client, text, &self.limit.name, why);
+    /// The handle of this key's limiter, which is made if there is none. Nothing is sent.
+    pub(super) fn handle(&self, client: &Client, key: &str) -> Result<Arc<KeyHandle>, Error> {
+        if let Some(handle) = self.known_handle(key) {
+            return Ok(handle);
+        }
+        let limit = &self.limit;
+        let name = limit.limiter_name(key);
+        let semaphore = limit.semaphore(client, &name)?;
+        let mut limiter = match (&limit.policy, &semaphore) {
+            (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
+            (_, Some(semaphore)) => semaphore.clone().into_limiter(),
+            _ => client.limiter_with(&name, limit.options)?,
+        };
+        if let Some(deadline) = limit.deadline {
+            limiter = limiter.with_deadline(deadline)?;
+        }
+        let rate = limit.rate_of(key);
+        if let Some(rate) = rate {
+            limiter = limiter.with_rate(rate);
+        }
+        // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
+        limiter.engine().observer.set_default_label(&limit.name);
+        let handle = Arc::new(KeyHandle { limiter, rate, semaphore });
+        // Dropped once the lock is released.
+        let _replaced = lock(&self.handles).push(key.into(), handle.clone());
+        Ok(handle)
+    }
+
+    pub(super) fn known_handle(&self, key: &str) -> Option<Arc<KeyHandle>> {
+        let rate = self.limit.rate_of(key);
+        lock(&self.handles).get(key).filter(|handle| handle.rate == rate).cloned()
     }
 }
 
-/// The configuration mistakes that were warned of. They usually concern every request, so after the first of a kind the
-/// rest is told at DEBUG.
-#[derive(Debug, Default)]
-pub(super) struct FirstTimes(Mutex<BTreeSet<&'static str>>);
+/// Tells the client's observers of mistakes in the set-up. They usually concern every request, so after the first of a
+/// kind the rest is told at DEBUG.
+pub(super) struct Mistakes {
+    client: Client,
+    told: Mutex<BTreeSet<(&'static str, Box<str>)>>,
+}
 
-impl FirstTimes {
+impl Mistakes {
     /// `limit` is the limit's name, empty if unknown.
-    pub(super) fn tell(
-        &self,
-        client: &Client,
-        text: &'static str,
-        limit: &str,
-        why: fmt::Arguments<'_>,
-    ) {
-        let is_first = lock(&self.0).insert(text);
-        client.report(&Event::LimitTrouble { text, limit, why, is_first });
+    pub(super) fn tell(&self, text: &'static str, limit: &str, why: fmt::Arguments<'_>) {
+        let is_first = lock(&self.told).insert((text, limit.into()));
+        self.client.report(&Event::LimitTrouble { text, limit, why, is_first });
     }
 }
 

@@ -28,7 +28,6 @@ mod client_address;
 mod decide;
 mod fields;
 mod grpc;
-mod handles;
 mod key;
 mod limit;
 mod limits;

@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 /// The longest key that is not hashed: a limiter has five keys on the server, and each contains it.
 const LONGEST: usize = 128;
 
-/// Separates the parts of a composed key.
 pub(super) const SEPARATOR: &str = "|";
 
 /// Precedes the key of an alternative ([`Key::or`](super::Key::or)). Nobody can send a key that looks like

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::client::Client;
+use super::limits::Mistakes;
 
 /// The head of a request as keys, costs and predicates see it, the same with tower and actix-web.
 #[derive(Clone, Copy)]
@@ -12,8 +12,8 @@ pub struct RequestHead<'a> {
     query: Option<&'a str>,
     parts: Parts<'a>,
     peer: Option<IpAddr>,
-    /// The client whose observers are told if the request shows a configuration mistake.
-    client: Option<&'a Client>,
+    /// Told if the request shows one.
+    pub(super) mistakes: Option<&'a Mistakes>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -25,7 +25,7 @@ impl<'a> RequestHead<'a> {
             query: request.uri().query(),
             parts: Parts::Http(request.headers(), request.extensions()),
             peer: peer.map(|peer| peer.to_canonical()),
-            client: None,
+            mistakes: None,
         }
     }
 
@@ -37,16 +37,8 @@ impl<'a> RequestHead<'a> {
             query: request.uri().query(),
             parts: Parts::ActixRequest(request),
             peer: request.peer_addr().map(|peer| peer.ip().to_canonical()),
-            client: None,
+            mistakes: None,
         }
-    }
-
-    pub(super) fn seen_by(self, client: &'a Client) -> Self {
-        RequestHead { client: Some(client), ..self }
-    }
-
-    pub(super) fn client(&self) -> Option<&'a Client> {
-        self.client
     }
 
     /// The method, in capitals unless the client sent it otherwise.

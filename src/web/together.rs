@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::admitted::Standing;
 use super::decide::LimitRequest;
-use super::handles::{KeyHandle, group_of};
-use super::limits::Limits;
+use super::limits::{KeyHandle, Limits};
 use crate::decision::{Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
 use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
+use crate::rt::lock;
 
 impl Limits {
     /// Asks the first of these limits, and those after it that one call can decide about; `None` if the first is to
@@ -34,17 +34,7 @@ impl Limits {
             return None;
         }
         let steps = &steps[..asked.len()];
-        let label = || {
-            let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
-            names.join(" + ").into()
-        };
-        // Its caller's handles: those of limits for all requests are in one group with each caller's.
-        let is_own = |at: &usize| !steps[*at].slot.limit.key.is_global;
-        let mut own: Vec<_> = (0..steps.len()).filter(is_own).map(|at| &asked[at]).collect();
-        if own.is_empty() {
-            own.push(&asked[0]);
-        }
-        let group = group_of(&self.client, &asked, &own, label).ok()?;
+        let group = self.group_of(steps, &asked).ok()?;
         let mut costs = MemberCosts::default();
         let mut observers = Vec::with_capacity(steps.len());
         for (at, (step, handle)) in steps.iter().zip(&asked).enumerate() {
@@ -90,6 +80,29 @@ impl Limits {
                 Some((by, vec![Unspent::new(answer)]))
             }
         }
+    }
+}
+
+impl Limits {
+    /// The group of these limiters, which are those of these limits.
+    fn group_of(
+        &self,
+        steps: &[LimitRequest<'_>],
+        asked: &[Arc<KeyHandle>],
+    ) -> Result<LimitGroup, Error> {
+        let mut group = self.client.all_of(asked.iter().map(|it| &it.limiter))?;
+        let address = Arc::as_ptr(group.engine()) as usize;
+        if let Some(known) = lock(&self.groups).get(&address) {
+            return Ok(known.clone());
+        }
+        if let Some(deadline) = asked.iter().map(|it| it.limiter.deadline()).min() {
+            group = group.with_deadline(deadline)?;
+        }
+        let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
+        group.engine().observer.set_default_label(&names.join(" + ").into());
+        // Dropped once the lock is released.
+        let _replaced = lock(&self.groups).push(address, group.clone());
+        Ok(group)
     }
 }
 

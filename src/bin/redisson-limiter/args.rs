@@ -315,14 +315,10 @@ pub fn completions(shell: Shell, out: &Out) -> Result<Exit> {
     let mut command = Arguments::command();
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, &mut script);
-    if shell == Shell::Bash {
-        // clap-rs/clap#6421: for a program whose name has a hyphen, clap writes one name for a subcommand's
-        // options and looks for another.
-        script = String::from_utf8_lossy(&script)
-            .replace("redisson__subcmd__limiter", "redisson__limiter")
-            .into_bytes();
-    }
-    out.write(&script)?;
+    // clap-rs/clap#6421: for a program whose name has a hyphen, clap writes one name for a subcommand's options in
+    // bash, and looks for another.
+    let script = String::from_utf8_lossy(&script);
+    out.print(&script.replace("redisson__subcmd__limiter", "redisson__limiter"))?;
     Ok(Exit::Done)
 }
 
@@ -337,6 +333,6 @@ pub fn man(of: Option<&str>, out: &Out) -> Result<Exit> {
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(command).render(&mut page);
     rendered.map_err(|error| Failure::Io("the manual page".to_owned(), error))?;
-    out.write(&page)?;
+    out.print(&String::from_utf8_lossy(&page))?;
     Ok(Exit::Done)
 }

@@ -32,12 +32,10 @@ pub enum Exit {
 /// The answer of a command, or of a part of one.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("{0}")]
     Limiter(Error),
-    /// A mistake in the arguments.
     #[error("{0}")]
     Usage(String),
     /// No limiter, or no semaphore, has this name.
@@ -49,7 +47,6 @@ pub enum Failure {
          {sibling:?}"
     )]
     KeysOfAnother { name: String, sibling: String },
-    /// A failure of a file or the terminal.
     #[error("{0}: {1}")]
     Io(String, io::Error),
 }

@@ -74,7 +74,6 @@ impl FindingKind {
     }
 }
 
-/// A problem that was found.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub kind: FindingKind,

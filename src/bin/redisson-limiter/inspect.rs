@@ -145,7 +145,6 @@ fn invariant(budget: &BudgetView, out: &Out) -> String {
     out.paint(Tone::Doubtful, problem)
 }
 
-/// Lists the permits by holder.
 fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
     let mut by_writer: BTreeMap<Writer, (u64, u64)> = BTreeMap::new();
     for entry in live {
@@ -173,7 +172,6 @@ fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
     }
 }
 
-/// Lists the permits by age.
 fn ages(text: &mut String, live: &[&LogEntry], now_ms: i64, rate: Rate, out: &Out) {
     if live.is_empty() {
         return;

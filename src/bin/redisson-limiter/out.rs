@@ -66,10 +66,11 @@ impl Out {
         }
     }
 
-    /// Writes to standard output.
     pub fn print(&self, text: &str) -> Result<()> {
         self.end_progress();
-        self.write(text.as_bytes())
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+        written.map_err(|error| Failure::Io("standard output".to_owned(), error))
     }
 
     /// Writes a document for programs, or text for people.
@@ -82,14 +83,6 @@ impl Out {
         self.print(&if as_json { json::text(&document()) } else { text() })
     }
 
-    /// Writes bytes to standard output that are not text for people.
-    pub fn write(&self, bytes: &[u8]) -> Result<()> {
-        let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-        written.map_err(|error| Failure::Io("standard output".to_owned(), error))
-    }
-
-    /// Reports what went wrong.
     pub fn complain(&self, text: &str) {
         self.end_progress();
         let _ = writeln!(io::stderr(), "redisson-limiter: {}", visible(text));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::{Span, SpanRelativeTo};
+
 use crate::out::{Out, Tone};
 
 /// Whether a terminal just shows a character. Control characters do something instead, and some others are
@@ -130,19 +132,10 @@ pub fn sparkline(numbers: impl IntoIterator<Item = u64> + Clone, at_least: u64) 
 
 /// Reads a time such as `250ms`, `5s`, `1m`, `2h` or `1d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("{text:?} is not a time: must be like 250ms, 5s, 1m, 2h or 1d");
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
-    let (number, unit) = text.split_at(digits);
-    let ms: u64 = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(invalid()),
-    };
-    let number: u64 = number.parse().map_err(|_| invalid())?;
-    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(invalid)
+    let span: Result<Span, _> = text.parse();
+    let time = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
+    let time = time.ok().and_then(|time| time.try_into().ok());
+    time.ok_or_else(|| format!("{text:?} is not a time: must be like 250ms, 5s, 1m, 2h or 1d"))
 }
 
 #[cfg(test)]
@@ -181,7 +174,8 @@ mod tests {
         assert_eq!([119_001, 150_001, 7_140_001].map(rounded_up), ["2 min", "2.6 min", "2 h"]);
         assert_eq!(parse_duration("250ms").unwrap(), Duration::from_millis(250));
         assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7_200));
-        for bad in ["", "5", "s", "1.5s", "-1s", "5 s", "99999999999999999999s"] {
+        assert_eq!(parse_duration("1d").unwrap(), Duration::from_secs(86_400));
+        for bad in ["", "5", "s", "-1s", "1y", "99999999999999999999s"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }

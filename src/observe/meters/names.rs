@@ -10,7 +10,6 @@ macro_rules! metrics {
     ($($metric:ident, $name:literal, $describe:ident in $unit:ident: $help:literal;)*) => {
         $(pub(super) const $metric: &str = concat!("redisson_limiter_", $name);)*
 
-        /// Describes each metric to the recorder.
         pub(super) fn describe() {
             $($describe!($metric, Unit::$unit, $help);)*
         }

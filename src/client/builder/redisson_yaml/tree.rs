@@ -43,7 +43,6 @@ impl Map {
         }
     }
 
-    /// Takes a setting out.
     pub(super) fn take(&mut self, name: &str) -> Option<Node> {
         let at = self.entries.iter().rposition(|(key, _)| key == name)?;
         Some(self.entries.remove(at).1)
