@@ -100,12 +100,8 @@ impl CountingStore {
         self.clone().listen(keys.permits.clone(), Arc::new(|_| ()))
     }
 
-    pub(crate) fn listen(
-        self,
-        channel: Arc<str>,
-        heard: Heard,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        async move { self.store.listen(&channel, &heard).await }
+    pub(crate) async fn listen(self, channel: Arc<str>, heard: Heard) {
+        self.store.listen(&channel, &heard).await;
     }
 
     /// Somebody else gives a permit back, and takes it again before anybody hears of it.
