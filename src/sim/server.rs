@@ -157,7 +157,10 @@ impl SimServer {
         }
         let mut state = self.state();
         let permits = &mut state.permits;
-        if let Some(acquire) = call.downcast_ref::<SemaphoreAcquireCall>() {
+        // A call that only gives back what its lane has abandoned sets nothing up.
+        if let Some(acquire) = call.downcast_ref::<SemaphoreAcquireCall>()
+            && !acquire.groups.is_empty()
+        {
             *permits = permits.or(acquire.terms.create.map(|permits| permits as i64));
         } else if let Some(set) = call.downcast_ref::<SetPermitsCall>() {
             let out = || self.live_permits().entries.len() as i64;

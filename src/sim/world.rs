@@ -330,7 +330,12 @@ impl SimWorld {
         if !is_exact {
             return;
         }
-        let from = (self.history.now() + 1).saturating_sub(self.scenario.interval_ms);
+        // The clocks of all clients may be ahead by the same time.
+        let ahead = match self.scenario.uses_server_clock {
+            true => 0,
+            false => self.scenario.clients[0].skew_ms,
+        };
+        let from = (self.history.now() + ahead + 1).saturating_sub(self.scenario.interval_ms);
         let live =
             records.grants.iter().filter(|grant| grant.date.is_some_and(|date| date >= from));
         let kept: u64 = live.filter(|grant| !grant.is_of_key).map(|grant| grant.kept).sum();
