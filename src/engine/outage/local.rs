@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join_all, select};
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, MOST_STAND_INS, Outage};
-use crate::engine::{Engine, Tasks};
+use crate::engine::{Engine, Tasks, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;
@@ -29,7 +29,17 @@ pub(super) struct Local {
     /// The rate with which the next acquire creates the server's limiter if it does not exist.
     create: Option<Rate>,
     charges: Vec<Charge>,
+    /// The time since which a task has been writing them.
+    writing_since: Option<Time>,
     was_told_of_nothing: bool,
+}
+
+/// The next step on the way back to the server.
+enum ReturnStep {
+    Done,
+    /// Another task is writing.
+    Wait,
+    Write(Vec<Charge>, Option<Rate>),
 }
 
 impl Outage {
@@ -106,17 +116,19 @@ impl Outage {
         }
     }
 
-    /// What must be written before the server decides again, and the rate to create the limiter with. First, those are
-    /// charges left over from an earlier attempt; then the stand-in is removed, and its grants are to be written.
-    fn to_write(
-        &self,
-        engine: &Engine,
-        store: &LocalStore,
-        clock_ahead: i64,
-    ) -> (Vec<Charge>, Option<Rate>) {
-        let (left, taken) = {
+    /// The next step before the server decides again. First, charges left over from an earlier attempt are
+    /// written; then the stand-in is removed and its grants are written.
+    fn next_step(&self, engine: &Engine, store: &LocalStore, clock_ahead: i64) -> ReturnStep {
+        let now = engine.core.now();
+        let (step, taken) = {
             let mut guard = lock(&self.local);
             let local = &mut *guard;
+            // The runtime of the writing task may be parked. Both tasks may then write, but each charge
+            // counts only once.
+            let patience = micros(engine.core.attempt).saturating_mul(2);
+            if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
+                return ReturnStep::Wait;
+            }
             let local_now = store.core.epoch_ms();
             self.forget_expired(engine, &mut local.charges, local_now);
             let mut taken = None;
@@ -133,15 +145,19 @@ impl Outage {
                 taken = Some(stand_in);
             }
             if local.charges.is_empty() {
+                local.writing_since = None;
                 engine.core.outages.remove(self);
+                (ReturnStep::Done, taken)
+            } else {
+                local.writing_since = Some(now);
+                (ReturnStep::Write(local.charges.clone(), local.create), taken)
             }
-            ((local.charges.clone(), local.create), taken)
         };
         if let Some(stand_in) = taken {
             // Callers waiting for permits at the stand-in look again.
             stand_in.permits_came_back();
         }
-        left
+        step
     }
 
     /// Removes a stand-in if neither the permits it started with nor its own grants still count, and no
@@ -150,6 +166,9 @@ impl Outage {
         let store = engine.core.outages.local_store(&engine.core);
         let now = store.core.epoch_ms();
         let mut local = lock(&self.local);
+        if local.writing_since.is_some() {
+            return false;
+        }
         self.forget_expired(engine, &mut local.charges, now);
         let counts = |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
             Some(semaphore) => semaphore.held() > 0,
@@ -219,12 +238,6 @@ impl Engine {
 
     async fn end_stand_in_here(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get() else { return true };
-        // The runtime of the task whose turn it is may be parked. Both tasks may then write, but each charge counts once.
-        let patience = rt::sleep(self.core.attempt * 2);
-        let _turn = rt::in_time(patience, outage.turn.lock()).await;
-        if !self.core.outages.has_stand_in(outage) {
-            return !self.circuit().is_open();
-        }
         let store = self.core.outages.local_store(&self.core);
         let clock_ahead = match self.clock_ahead(&store.core).await {
             Err(error) if error.is_outage() => {
@@ -235,16 +248,27 @@ impl Engine {
             // Otherwise the dates are those of the server as far as it was last seen.
             answer => answer.unwrap_or(0),
         };
-        while !self.circuit().is_open() {
-            let (charges, create) = outage.to_write(self, store, clock_ahead);
-            if charges.is_empty() {
-                return true;
+        loop {
+            // Register before checking the state: otherwise the end of another task's writing could be
+            // missed.
+            let written = outage.written.notified();
+            if self.circuit().is_open() {
+                return false;
             }
-            if !self.write(outage, charges, create).await {
-                break;
+            match outage.next_step(self, store, clock_ahead) {
+                ReturnStep::Done => return true,
+                ReturnStep::Wait => {
+                    let late = rt::sleep(self.core.attempt);
+                    futures::pin_mut!(written, late);
+                    select(written, late).await;
+                }
+                ReturnStep::Write(charges, create) => {
+                    if !self.write(outage, charges, create).await {
+                        return false;
+                    }
+                }
             }
         }
-        false
     }
 
     /// Writes charges concurrently, because callers wait until all are written. Returns whether the server
@@ -256,6 +280,7 @@ impl Engine {
         create: Option<Rate>,
     ) -> bool {
         let _busy = Tasks::begin(&self.core);
+        let _writing = Writing(outage);
         let written = charges.iter().map(async |charge| {
             match self.write_charge(charge, create).await {
                 Ok(reply) => {
@@ -273,5 +298,16 @@ impl Engine {
             true
         });
         join_all(written).await.into_iter().all(|is_taken| is_taken)
+    }
+}
+
+/// Marks that a task is writing. When it is dropped, along with its future if need be, another task may
+/// write.
+struct Writing<'a>(&'a Outage);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.local).writing_since = None;
+        self.0.written.notify_waiters();
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use tokio::sync::Notify;
 
 use super::{Core, Engine, LONGEST_TIMER, Rules, Tasks, micros};
 use crate::clock::Clock;
@@ -67,8 +68,8 @@ struct LocalStore {
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
-    /// Held by the task that lets the server decide again.
-    turn: tokio::sync::Mutex<()>,
+    /// Notified when a task has finished writing or has given up.
+    written: Notify,
     counts: Mutex<OutageReport>,
 }
 
