@@ -2,7 +2,7 @@
 
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
-use crate::store::{AcquireReply, ChargeReply, Outcome, RequestGroup, decided};
+use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
 
 /// The number of entries that a client's audits read for each of its calls, on average and at most. Audits
 /// therefore cost the server a small fraction of what the calls do, however many clients share the limiter;
@@ -68,12 +68,6 @@ impl Knowledge {
             (self.audited, self.calls) = (Some(reply.now), 0);
         }
         self.rate.replace(reply.rate).is_some_and(|old| old != reply.rate)
-    }
-
-    /// Records the answer to a charge.
-    pub(crate) fn charged(&mut self, now: i64, reply: &ChargeReply) {
-        self.last_answer = now;
-        self.in_use = Some((reply.rate.permits() as i64).saturating_sub(reply.left));
     }
 
     /// The longest log that a call at this date should sum, 0 for none; `random` draws a number above 0 and

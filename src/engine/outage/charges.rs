@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Core, Engine, instant_after};
+use crate::clock::Now;
+use crate::engine::{Engine, instant_after};
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
 use crate::store::{ChargeReply, ServerTimeCall, TrySetRateCall};
@@ -21,62 +22,65 @@ pub(super) struct Charge {
     /// clock of the local limiters.
     pub(super) granted_at: i64,
     pub(super) expires_at: i64,
-    /// The time of the grant on the clock that dates entries.
-    pub(super) date: i64,
+    /// The time of the grant on the clock that dates entries, once it is known.
+    pub(super) date: Option<i64>,
     pub(super) permits: u64,
 }
 
 /// Gathers grants into charges. The grants are ordered from oldest to newest, each with its date and its
-/// permits; the clock that dates entries is so far `ahead` of theirs.
+/// permits.
 pub(super) fn gather(
     grants: &[(i64, u64)],
     rate: Rate,
-    ahead: i64,
     mut new_id: impl FnMut() -> EntryId,
 ) -> Vec<Charge> {
     let interval = i64::try_from(rate.interval_ms()).unwrap_or(i64::MAX);
     let part = (interval / PARTS_OF_INTERVAL).max(1);
     let mut charges: Vec<Charge> = Vec::new();
-    for &(granted_at, permits) in grants {
-        let shares_entry = |last: &mut Charge| {
-            last.granted_at.div_euclid(part) == granted_at.div_euclid(part)
-                && last.permits + permits <= MAX_ENTRY_PERMITS
-        };
-        let shared = charges.pop_if(shares_entry);
-        charges.push(Charge {
-            id: shared.map_or_else(&mut new_id, |last| last.id),
-            granted_at,
-            expires_at: granted_at.saturating_add(interval),
-            date: granted_at.saturating_add(ahead),
-            permits: permits + shared.map_or(0, |last| last.permits),
-        });
+    for &(date, permits) in grants {
+        match charges.last_mut() {
+            Some(last)
+                if last.granted_at.div_euclid(part) == date.div_euclid(part)
+                    && last.permits + permits <= MAX_ENTRY_PERMITS =>
+            {
+                (last.granted_at, last.expires_at) = (date, date.saturating_add(interval));
+                last.permits += permits;
+            }
+            _ => charges.push(Charge {
+                id: new_id(),
+                granted_at: date,
+                expires_at: date.saturating_add(interval),
+                date: None,
+                permits,
+            }),
+        }
     }
     charges
 }
 
 impl Engine {
-    /// How far the clock that dates entries is ahead of that of the local limiters, in ms: only the server's is another
-    /// one.
-    pub(super) async fn clock_ahead(&self, local: &Core) -> Result<i64, Error> {
-        if !self.core.clock.is_servers() {
-            return Ok(0);
-        }
-        // Read before the call: a later date counts for longer.
-        let local_now = local.epoch_ms();
-        let time = self.attempt(ServerTimeCall, self.core.attempt).await? / 1000;
-        self.saw_server_time(time);
-        Ok(time - local_now)
+    /// The date of a charge's entry: as long ago as its permits were granted.
+    pub(super) async fn date_of(&self, charge: &Charge, local_now: i64) -> Result<i64, Error> {
+        let age = (local_now - charge.granted_at).max(0);
+        Ok(match (charge.date, self.core.clock.read().now) {
+            (Some(date), _) => date,
+            (None, Now::At(now)) => now - age,
+            (None, Now::Server) => {
+                self.attempt(ServerTimeCall, self.core.attempt).await? / 1000 - age
+            }
+        })
     }
 
     /// Writes an entry. If there is no limiter, and the next acquire would create one with this rate, it is
     /// created first.
     pub(super) async fn write_charge(
         self: &Arc<Self>,
-        &Charge { id, date, permits, .. }: &Charge,
+        charge: &Charge,
+        date: i64,
         create: Option<Rate>,
     ) -> Result<ChargeReply, Error> {
         let limit = self.core.attempt;
-        let write = || self.write_entry(id, date, permits, instant_after(limit), true);
+        let write = || self.write_entry(charge.id, date, charge.permits, instant_after(limit), true);
         match (write().await, create) {
             (Err(error), Some(rate))
                 if error.kind() == ErrorKind::NotInitialized && self.rules.policy().is_none() =>
@@ -96,7 +100,7 @@ mod tests {
 
     fn gathered(grants: &[(i64, u64)]) -> Vec<(i64, u64)> {
         let new_id = || EntryId::random(ClientTag([1; 4]), 1);
-        let charges = gather(grants, Rate::per_second(1000), 0, new_id);
+        let charges = gather(grants, Rate::per_second(1000), new_id);
         charges.iter().map(|charge| (charge.granted_at, charge.permits)).collect()
     }
 

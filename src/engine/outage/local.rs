@@ -31,6 +31,8 @@ pub(super) struct Local {
     charges: Vec<Charge>,
     /// The time since which a task has been writing them.
     writing_since: Option<Time>,
+    /// The date of the last write to the server, and the number of permits in use then.
+    in_use: Option<(i64, i64)>,
     was_told_of_nothing: bool,
 }
 
@@ -92,7 +94,7 @@ impl Outage {
         // Permits granted by the server still count, as far as they are known.
         let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
         let known = known.map(|(at, permits)| (at.min(store.core.epoch_ms()), permits));
-        let in_use = known.map(|(at, used)| {
+        let in_use = known.max(local.in_use).map(|(at, used)| {
             (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
         });
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
@@ -118,7 +120,7 @@ impl Outage {
 
     /// The next step before the server decides again. First, charges left over from an earlier attempt are
     /// written; then the stand-in is removed and its grants are written.
-    fn next_step(&self, engine: &Engine, store: &LocalStore, clock_ahead: i64) -> ReturnStep {
+    fn next_step(&self, engine: &Engine, store: &LocalStore) -> ReturnStep {
         let now = engine.core.now();
         let (step, taken) = {
             let mut guard = lock(&self.local);
@@ -140,7 +142,7 @@ impl Outage {
                     local.kept = Some(stand_in.clone());
                 } else {
                     let grants = store.store.take(&stand_in.keys, local_now);
-                    local.charges = gather(&grants, rate, clock_ahead, || engine.new_id());
+                    local.charges = gather(&grants, rate, || engine.new_id());
                 }
                 taken = Some(stand_in);
             }
@@ -196,6 +198,15 @@ impl Outage {
         });
     }
 
+    /// The date of a charge, which stays the same however often and by whichever task it is written:
+    /// `date`, unless the charge already has one. `None` means that another task has written it meanwhile.
+    /// A second date would count it twice.
+    fn date(&self, id: EntryId, date: i64) -> Option<i64> {
+        let mut local = lock(&self.local);
+        let charge = local.charges.iter_mut().find(|charge| charge.id == id)?;
+        Some(*charge.date.get_or_insert(date))
+    }
+
     /// Removes a charge that need not be written any more. It is counted once even if two tasks have
     /// written it.
     fn settled(&self, engine: &Engine, id: EntryId, is_written: bool) {
@@ -239,15 +250,6 @@ impl Engine {
     async fn end_stand_in_here(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get() else { return true };
         let store = self.core.outages.local_store(&self.core);
-        let clock_ahead = match self.clock_ahead(&store.core).await {
-            Err(error) if error.is_outage() => {
-                // The server counts as unavailable, no matter which calls it answers.
-                self.open_circuit(Time::MAX, &error);
-                return false;
-            }
-            // Otherwise the dates are those of the server as far as it was last seen.
-            answer => answer.unwrap_or(0),
-        };
         loop {
             // Register before checking the state: otherwise the end of another task's writing could be
             // missed.
@@ -255,7 +257,7 @@ impl Engine {
             if self.circuit().is_open() {
                 return false;
             }
-            match outage.next_step(self, store, clock_ahead) {
+            match outage.next_step(self, store) {
                 ReturnStep::Done => return true,
                 ReturnStep::Wait => {
                     let late = rt::sleep(self.core.attempt);
@@ -263,7 +265,7 @@ impl Engine {
                     select(written, late).await;
                 }
                 ReturnStep::Write(charges, create) => {
-                    if !self.write(outage, charges, create).await {
+                    if !self.write(outage, store, charges, create).await {
                         return false;
                     }
                 }
@@ -276,16 +278,25 @@ impl Engine {
     async fn write(
         self: &Arc<Self>,
         outage: &Outage,
+        store: &LocalStore,
         charges: Vec<Charge>,
         create: Option<Rate>,
     ) -> bool {
         let _busy = Tasks::begin(&self.core);
         let _writing = Writing(outage);
         let written = charges.iter().map(async |charge| {
-            match self.write_charge(charge, create).await {
+            let answer = match self.date_of(charge, store.core.epoch_ms()).await {
+                Ok(date) => match outage.date(charge.id, date) {
+                    Some(date) => self.write_charge(charge, date, create).await,
+                    None => return true,
+                },
+                Err(error) => Err(error),
+            };
+            match answer {
                 Ok(reply) => {
-                    // Known first: a stand-in created in between must count it.
-                    self.knowledge().charged(self.core.epoch_ms(), &reply);
+                    // Set this first: a stand-in created in between must count it.
+                    lock(&outage.local).in_use =
+                        Some((store.core.epoch_ms(), reply.rate.permits() as i64 - reply.left));
                     outage.settled(self, charge.id, reply.counts);
                 }
                 Err(error) if error.is_outage() => {
