@@ -517,11 +517,10 @@ impl Semaphore {
         count: u64,
     ) -> Result<Option<Returned>, Error> {
         let (kind, at) = (self.kind, self.told_ms());
+        let returned = count.max(permits.len() as u64);
         let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count };
         let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter
-            .engine()
-            .permits_came_back_here(answer.returned.len() as u64, answer.listeners);
+        self.limiter.engine().permits_came_back_here(returned, answer.listeners);
         Ok(answer.returned.first().copied())
     }
 

@@ -88,7 +88,7 @@ impl Engine {
         let permits = if behind.is_some() { MAX_ENTRY_PERMITS } else { request.permits };
         let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
         let deadline = instant_after(Duration::from_micros(request.deadline));
-        let (began, number) = (self.core.now(), LaneCall::only(id));
+        let (began, number, rate) = (self.core.now(), LaneCall::only(id), policy.rate());
         let engine = self.clone();
         let asked = async move {
             let call = |lane| engine.policy_call(&policy, lane, groups.clone());
@@ -96,7 +96,7 @@ impl Engine {
         };
         let answer = self.core.in_runtime(asked).await;
         let mut reply = answer.inspect_err(|error| self.server_failed(began, error))?;
-        reply.mark = None;
+        (reply.mark, reply.rate) = (None, rate);
         if reply.granted_before.is_some() || grants(&reply) {
             reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
         }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::driver::start_or_wake;
@@ -104,7 +105,10 @@ impl Flight {
         let Some(lane) = self.lane_call() else {
             unreachable!("the calls of a limiter with a policy are numbered")
         };
-        engine.attempt(engine.policy_call(policy, lane, groups.to_vec()), limit)
+        // This client's rate, whatever the stored parameters are by which it was decided.
+        let rate = policy.rate();
+        let answer = engine.attempt(engine.policy_call(policy, lane, groups.to_vec()), limit);
+        answer.map(move |reply| reply.map(|reply| AcquireReply { rate, ..reply })).boxed()
     }
 
     /// The call's number for this attempt. A grant is dated when it was decided. One whose answer comes too late is

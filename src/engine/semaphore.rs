@@ -91,6 +91,12 @@ const PASS_ON_FOR: Time = 10_000;
 
 const UNKNOWN: i64 = -1;
 
+/// The longest that permits circulate within a client while others wait: a hundredth of the default lease.
+const LONGEST_PASSING_ON: Time = 300_000;
+
+/// The most messages about one call.
+const MESSAGES: u64 = 64;
+
 /// Ids in one call to a server.
 const IDS_PER_CALL: u32 = 1000;
 
@@ -120,16 +126,18 @@ impl Semaphore {
     /// gets them has nearly the whole lease.
     fn may_pass_on(&self, age: Time) -> bool {
         let hundredth = self.terms.lease_ms.map_or(Time::MAX, |ms| ms.saturating_mul(10));
-        age < hundredth
+        age < hundredth.min(LONGEST_PASSING_ON)
             && match self.others.load(Ordering::Acquire) {
                 0 => age < PASS_ON_FOR,
-                others => others != UNKNOWN && self.behind.load(Ordering::Relaxed) > 0,
+                _ => self.behind.load(Ordering::Relaxed) > 0,
             }
     }
 
     fn change_behind(&self, by: i64) {
         let others = self.others.load(Ordering::Relaxed);
         if others <= 0 || !self.hears.load(Ordering::Relaxed) {
+            // Of those who will wait here one day, nothing is known.
+            self.behind.store(0, Ordering::Relaxed);
             return;
         }
         // What has piled up while one side was slow must not be caught up on for long.
@@ -523,9 +531,11 @@ impl Engine {
     pub(crate) fn permits_came_back_here(&self, permits: u64, listeners: Option<u64>) {
         let Some(semaphore) = &self.semaphore else { return };
         let hears = semaphore.hears.load(Ordering::Acquire);
-        let others = listeners.map_or(UNKNOWN, |all| all.saturating_sub(hears.into()) as i64);
+        let others = listeners.map(|all| all.saturating_sub(hears.into()) as i64);
+        // A node of a cluster says that there are very many.
+        let others = others.filter(|others| *others < i64::from(i32::MAX)).unwrap_or(UNKNOWN);
         semaphore.others.store(others, Ordering::Release);
-        semaphore.change_behind(-(permits as i64));
+        semaphore.change_behind(-(permits.min(MESSAGES) as i64));
         // With 0 listeners the subscription of the waiters here was lost, and there will be no message.
         if !hears || listeners.is_none_or(|listeners| listeners == 0) {
             self.permits_came_back();
@@ -674,6 +684,7 @@ impl Engine {
             }
             if let Some(semaphore) = &engine.semaphore {
                 semaphore.hears.store(false, Ordering::Release);
+                semaphore.change_behind(0);
             }
             running.end();
             // Who has begun to wait since then must not rely on messages.

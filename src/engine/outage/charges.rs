@@ -80,7 +80,8 @@ impl Engine {
         create: Option<Rate>,
     ) -> Result<ChargeReply, Error> {
         let limit = self.core.attempt;
-        let write = || self.write_entry(charge.id, date, charge.permits, instant_after(limit), true);
+        let write =
+            || self.write_entry(charge.id, date, charge.permits, instant_after(limit), true);
         match (write().await, create) {
             (Err(error), Some(rate))
                 if error.kind() == ErrorKind::NotInitialized && self.rules.policy().is_none() =>

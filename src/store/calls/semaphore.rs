@@ -250,7 +250,8 @@ impl State {
         if let Some(value) = self.value.filter(|_| self.before != self.value) {
             check(value)?;
             space.change_number(&keys.hash, value);
-            if value > self.before.unwrap_or(0).max(0) {
+            // As many messages as `lua/semaphore/write.lua` sends.
+            for _ in 0..(value - self.before.unwrap_or(0).max(0)).min(64) {
                 listeners = Some(space.announce(&keys.permits));
             }
         }

@@ -57,9 +57,10 @@ impl Connections {
         }
         // A call made while its runtime ends leaves a connection behind that nobody else removes: drop such
         // connections before the table grows.
-        let is_full = by_runtime.len() == by_runtime.capacity();
-        let left_behind: Vec<_> =
-            by_runtime.extract_if(|_, connection| is_full && !connection.is_in_use()).collect();
+        let left_behind: Vec<_> = match by_runtime.len() == by_runtime.capacity() {
+            true => by_runtime.extract_if(|_, connection| !connection.is_in_use()).collect(),
+            false => Vec::new(),
+        };
         let connection = Arc::new(Connection {
             last: Mutex::new(None),
             left_replica: Mutex::new(None),

@@ -124,9 +124,9 @@ impl OpenConnection {
                     Some((sentinels, master)) => sentinels.name_another(master).await,
                     None => false,
                 };
-                // If it does not answer in time, it is not taken for a replica.
-                let is_master = timeout(WATCH, is_master(connection.clone())).await;
-                if is_replaced || matches!(is_master, Ok(Ok(false))) {
+                // If it does not answer in time, it is not taken for a replica. One that is replaced may never answer.
+                let asked = || timeout(WATCH, is_master(connection.clone()));
+                if is_replaced || matches!(asked().await, Ok(Ok(false))) {
                     break;
                 }
             }
