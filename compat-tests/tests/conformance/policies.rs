@@ -1,6 +1,6 @@
 //! Limiters that follow a policy instead of Redisson's rules.
 
-use redisson_rate_limiter::{ChangeRule, Policy};
+use redisson_rate_limiter::{CalendarUnit, ChangeRule, Policy};
 
 use super::*;
 
@@ -204,6 +204,11 @@ async fn parameters_are_stored_and_changed(world: World) {
     assert_eq!(left(&client.limiter_of("api", bucket()).unwrap()).await, 2);
     stored.set_policy(larger, ChangeRule::Reset, Some(60 * SECOND)).await.unwrap();
     assert_eq!(left(&stored).await, 20);
+    let day = |limit| Policy::calendar_window(limit, CalendarUnit::Day).unwrap();
+    let quota = client.stored_limiter_of("quota", day(100)).unwrap();
+    quota.set_policy(day(50), ChangeRule::Keep, None).await.unwrap();
+    let grant = quota.try_acquire_now(1).await.unwrap().into_grant().unwrap();
+    assert_eq!((grant.rate().permits(), grant.left()), (100, 49), "its own, and the stored one");
     for (limiter, policy) in [(stored, window()), (client.limiter("api").unwrap(), bucket())] {
         let error = limiter.set_policy(policy, ChangeRule::Keep, None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
