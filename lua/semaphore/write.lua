@@ -3,7 +3,7 @@
 -- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
 -- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore.rs.
 --
--- reply  last: how many hear of it; -1 if nobody is told
+-- reply  the last element: the number of listeners that were told; -1 if there was nothing to tell, or no permission to
 if new ~= v then
   if new > MOST or new < -MOST then
     return {-16}

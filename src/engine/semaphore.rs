@@ -26,9 +26,9 @@ use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
-    AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
-    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased, SemaphoreTerms,
-    SetPermits, SetPermitsCall,
+    AcquireReply, CallId, LaneCall, MESSAGES_PER_CALL, PermitId, RenewCall, Reply, RequestGroup,
+    Returned, SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased,
+    SemaphoreTerms, SetPermits, SetPermitsCall,
 };
 
 /// The state of one semaphore in one client.
@@ -91,11 +91,8 @@ const PASS_ON_FOR: Time = 10_000;
 
 const UNKNOWN: i64 = -1;
 
-/// The longest that permits circulate within a client while others wait: a hundredth of the default lease.
+/// For how long permits are passed on while others wait, at most: a hundredth of the default lease.
 const LONGEST_PASSING_ON: Time = 300_000;
-
-/// The most messages about one call.
-const MESSAGES: u64 = 64;
 
 /// Ids in one call to a server.
 const IDS_PER_CALL: u32 = 1000;
@@ -122,8 +119,8 @@ impl Semaphore {
         self.terms.kind == SemaphoreKind::Plain
     }
 
-    /// Whether permits that were granted so long ago may be passed on: nobody else waits, or others are ahead. Whoever
-    /// gets them has nearly the whole lease.
+    /// Whether permits of this age may be passed on: if nobody else waits, or if others are ahead. The next holder has
+    /// nearly the whole lease left.
     fn may_pass_on(&self, age: Time) -> bool {
         let hundredth = self.terms.lease_ms.map_or(Time::MAX, |ms| ms.saturating_mul(10));
         age < hundredth.min(LONGEST_PASSING_ON)
@@ -526,8 +523,8 @@ impl Engine {
         Some(caller)
     }
 
-    /// This many permits were given back here, with a message for each, which so many have heard. If the waiters here do,
-    /// they wait for the message, as those of other clients have to; otherwise they would take nearly all.
+    /// This many permits were given back here, with a message for each to this many listeners. If the waiters here are
+    /// among them, they wait for the message, as those of other clients have to; otherwise they would take nearly all.
     pub(crate) fn permits_came_back_here(&self, permits: u64, listeners: Option<u64>) {
         let Some(semaphore) = &self.semaphore else { return };
         let hears = semaphore.hears.load(Ordering::Acquire);
@@ -535,7 +532,7 @@ impl Engine {
         // A node of a cluster says that there are very many.
         let others = others.filter(|others| *others < i64::from(i32::MAX)).unwrap_or(UNKNOWN);
         semaphore.others.store(others, Ordering::Release);
-        semaphore.change_behind(-(permits.min(MESSAGES) as i64));
+        semaphore.change_behind(-(permits.min(MESSAGES_PER_CALL as u64) as i64));
         // With 0 listeners the subscription of the waiters here was lost, and there will be no message.
         if !hears || listeners.is_none_or(|listeners| listeners == 0) {
             self.permits_came_back();

@@ -170,7 +170,7 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// Ends a [pause](Self::pause_for), whoever began it. Without a pause it changes nothing. Waiting requests
+    /// Ends a [pause](Self::pause_for), no matter who began it. Without a pause it changes nothing. Waiting requests
     /// of this client ask again at once, others within a second.
     ///
     /// Errors are those of [`try_acquire`](Self::try_acquire).

@@ -184,7 +184,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// The time in which so many permits come.
+    /// The time in which this many permits come.
     pub(crate) fn gained(&self, permits: u64) -> i64 {
         (permits.div_ceil(self.refill) * self.period) as i64
     }

@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Hears what is announced on the channel of this semaphore: calls `heard` when the subscription stands,
-    /// after messages (once for several that come at the same time), and after each renewed subscription,
+    /// after messages (with the number of those that came since), and after each renewed subscription,
     /// because messages may have been lost meanwhile. Nothing is heard once the future is dropped.
     ///
     /// It runs in the runtime that polls it, and never ends: a lost connection is opened again, with

@@ -5,7 +5,8 @@
 //! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and whether that remains so
 //! during the call ([`Engine::unless_away`]); if not, the limiter's policy decides.
 //!
-//! [`circuit`] tracks whether the server is unavailable and checks for its return, [`local`] decides in its place, and [`charges`] holds the grants to be written when it is back.
+//! [`circuit`] tracks whether the server is unavailable and checks for its return, [`local`] decides in its place, and
+//! [`charges`] holds the grants to be written when it is back.
 
 use std::collections::HashMap;
 use std::pin::pin;

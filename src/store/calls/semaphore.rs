@@ -123,7 +123,7 @@ pub(crate) struct SemaphoreReleaseCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SemaphoreReleased {
     pub(crate) returned: Vec<Returned>,
-    /// How many hear that permits have become free; `None` if nobody is told.
+    /// The number of listeners that were told of free permits; `None` if there was nothing to tell, or no permission to.
     pub(crate) listeners: Option<u64>,
 }
 
@@ -205,6 +205,9 @@ struct State {
     record: Option<i64>,
 }
 
+/// The most messages about one call, as in `lua/semaphore/write.lua`.
+pub(crate) const MESSAGES_PER_CALL: i64 = 64;
+
 /// How long the record of a lane's last call is kept.
 const RECORD_MS: i64 = 60_000;
 
@@ -239,7 +242,7 @@ impl State {
         Ok(state)
     }
 
-    /// Returns how many hear that permits have become free; `None` if nobody is told.
+    /// Returns the number of listeners that were told of free permits; `None` if there was nothing to tell.
     fn write(
         self,
         space: &mut Keyspace,
@@ -250,8 +253,7 @@ impl State {
         if let Some(value) = self.value.filter(|_| self.before != self.value) {
             check(value)?;
             space.change_number(&keys.hash, value);
-            // As many messages as `lua/semaphore/write.lua` sends.
-            for _ in 0..(value - self.before.unwrap_or(0).max(0)).min(64) {
+            for _ in 0..(value - self.before.unwrap_or(0).max(0)).min(MESSAGES_PER_CALL) {
                 listeners = Some(space.announce(&keys.permits));
             }
         }
