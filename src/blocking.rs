@@ -65,8 +65,8 @@ use crate::semaphore::{Permit, SemaphoreOptions};
 use crate::store::redis::Topology;
 use crate::store::{ExpireCondition, RemainingTime};
 
-/// Defines the blocking form of a type. `$of` finds its client's limiters, and its name: an error of the client's
-/// thread says neither which call has failed nor on what.
+/// Defines the blocking form of a type. `$of` finds its client's limiters, and completes an error of the client's thread,
+/// which says neither which call has failed nor on what.
 macro_rules! form {
     ($(#[$doc:meta])* $form:ident, $of:expr) => {
         $(#[$doc])*
@@ -86,10 +86,10 @@ macro_rules! form {
             where
                 F: Future<Output = Result<T, Error>> + Send + 'static,
             {
-                let of: fn(&crate::$form) -> (&Arc<Limiters>, Option<&str>) = $of;
-                let (limiters, name) = of(&self.0);
+                let of: fn(&crate::$form) -> (&Arc<Limiters>, Operation, Option<&str>) = $of;
+                let (limiters, operation, name) = of(&self.0);
                 let answer = block_on(limiters, call(self.0.clone()));
-                answer.map_err(|error| error.or_of(Operation::Limiter, name.map(Into::into)))
+                answer.map_err(|error| error.or_of(operation, name.map(Into::into)))
             }
         }
 
@@ -156,7 +156,7 @@ form! {
     ///
     /// [`From`] converts either form into the other. Both are the same client: they share its id, its connections
     /// and its limiters.
-    Client, |client| (&client.0, None)
+    Client, |client| (&client.0, Operation::Connect, None)
 }
 
 impl Client {
@@ -242,7 +242,7 @@ fn block_on<T: Send + 'static>(
 
 form! {
     /// A handle of one rate limiter whose calls block: [`crate::RateLimiter`] in another form.
-    RateLimiter, |limiter| (limiter.limiters(), Some(limiter.name()))
+    RateLimiter, |limiter| (limiter.limiters(), Operation::Limiter, Some(limiter.name()))
 }
 
 impl RateLimiter {
@@ -348,7 +348,7 @@ runs! { RateLimiter: permits: u64 }
 
 form! {
     /// Several limiters, of which each request takes from all or from none: [`crate::LimitGroup`] in another form.
-    LimitGroup, |group| (group.limiters()[0].limiters(), None)
+    LimitGroup, |group| (group.limiters()[0].limiters(), Operation::Limiter, None)
 }
 
 impl Client {
@@ -392,7 +392,7 @@ runs! { LimitGroup: costs: impl Into<Costs> }
 form! {
     /// A handle of one semaphore whose calls block: [`crate::Semaphore`] in another form. Permits are given back when
     /// they are dropped, in the background, or by [`Permit::blocking_release`].
-    Semaphore, |semaphore| (semaphore.limiters(), Some(semaphore.name()))
+    Semaphore, |semaphore| (semaphore.limiters(), Operation::Acquire, Some(semaphore.name()))
 }
 
 calls! { Semaphore:
