@@ -97,8 +97,8 @@ impl SemaphoreOptions {
         self
     }
 
-    /// Removes the semaphore once nobody has acquired or renewed a permit of it for this long: at least the lease, in
-    /// whole milliseconds. By default, as with Redisson, it stays until it is deleted. For semaphores with
+    /// Removes the semaphore once nobody has acquired or renewed a permit of it for this long, and no lease ends later: at
+    /// least the lease, in whole milliseconds. By default, as with Redisson, it stays until it is deleted. For semaphores with
     /// [`permits`](Self::permits), which the next acquire sets up again. In the web layers, `Limit::concurrency` by key
     /// has twice the lease, and at least a minute.
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
@@ -562,7 +562,7 @@ impl Semaphore {
             at: self.told_ms(),
             lease_ms,
             may_shorten: true,
-            keep_alive_ms: None,
+            keep_alive_ms: engine.semaphore.as_ref().and_then(|it| it.terms.keep_alive_ms),
             permits,
         };
         let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);

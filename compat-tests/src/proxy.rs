@@ -1,6 +1,7 @@
 //! A TCP proxy on loopback that delays, loses, holds and repeats what passes
 //! between a peer and its server.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -56,6 +57,15 @@ impl Trap {
             .await
             .expect("a request springs the trap")
             .expect("the proxy is running");
+    }
+
+    /// Polls a call until its request springs the trap, and drops it. A timeout instead could end on a loaded machine
+    /// before anything is sent.
+    pub async fn drops<T: Debug>(&mut self, call: impl Future<Output = T>) {
+        tokio::select! {
+            answer = call => panic!("answered: {answer:?}"),
+            () = self.sprung() => {}
+        }
     }
 
     /// True once the request has passed.

@@ -11,6 +11,9 @@ if new ~= v then
   call('INCRBY', KEYS[1], string.format('%d', new - (v or 0)))
 end
 if keep_alive then
+  -- Nothing is removed under a permit that somebody else has for longer.
+  local last = call('ZRANGE', KEYS[2], '-1', '-1', 'WITHSCORES')[2] or now
+  keep_alive = max(keep_alive, last - now)
   call('PEXPIRE', KEYS[1], keep_alive)
   call('PEXPIRE', KEYS[2], keep_alive)
 end

@@ -28,7 +28,7 @@ use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, MESSAGES_PER_CALL, PermitId, RenewCall, Reply, RequestGroup,
     Returned, SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased,
-    SemaphoreTerms, SetPermits, SetPermitsCall,
+    SemaphoreTerms, SetPermits, SetPermitsCall, Store,
 };
 
 /// The state of one semaphore in one client.
@@ -261,11 +261,11 @@ impl SemaphoreTerms {
 }
 
 impl Core {
-    /// The runtime for what must go on wherever a holder blocks: the client's own thread.
+    /// The runtime for what must go on wherever a holder blocks: the client's own thread. But where a test sets the time,
+    /// or pauses its runtime's, the thread's own time would not follow.
     fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
-        #[cfg(test)]
-        if !matches!(self.store, crate::store::Store::Redis(_)) {
-            // Tests and simulations have one runtime, and its own time.
+        let is_simulated = cfg!(test) && !matches!(self.store, Store::Redis(_));
+        if is_simulated || self.clock.told_us().is_some() {
             return self.runtime();
         }
         self.own_runtime()
@@ -610,7 +610,11 @@ impl Engine {
                 at,
                 lease_ms: Some(lease_ms),
                 may_shorten: false,
-                keep_alive_ms: self.semaphore.as_ref().and_then(|it| it.terms.keep_alive_ms),
+                // A time to live that somebody else has set must not end before the lease.
+                keep_alive_ms: self
+                    .semaphore
+                    .as_ref()
+                    .map(|it| it.terms.keep_alive_ms.unwrap_or(0)),
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);

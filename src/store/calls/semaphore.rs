@@ -67,7 +67,8 @@ pub(crate) struct SemaphoreTerms {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases are renewed while permits are held.
     pub(crate) renews: bool,
-    /// Expirable: the time to live of both keys after each acquire and renewal; `None` if it stays as it is.
+    /// Expirable: the time to live of both keys after each acquire and renewal, if no lease ends later; `None` if it
+    /// stays as it is.
     pub(crate) keep_alive_ms: Option<u64>,
     /// The permits to set if there is no semaphore.
     pub(crate) create: Option<u64>,
@@ -144,7 +145,8 @@ pub(crate) struct RenewCall {
     /// `None`: without end.
     pub(crate) lease_ms: Option<u64>,
     pub(crate) may_shorten: bool,
-    /// The time to live of both keys from now on; `None` if it stays as it is.
+    /// The time to live of both keys from now on, if no lease ends later; with 0 they only do not end before that.
+    /// `None` if it stays as it is.
     pub(crate) keep_alive_ms: Option<u64>,
     pub(crate) permits: Vec<PermitId>,
 }
@@ -307,14 +309,24 @@ fn first_end(space: &Keyspace, keys: &Keys) -> Result<Option<i64>, Error> {
     Ok(first.map(|(end, _)| end).filter(|end| *end < NO_END))
 }
 
-/// Lets both keys live for this time from now on.
-fn live_on(space: &mut Keyspace, keys: &Keys, keep_alive_ms: Option<u64>) {
-    if let Some(ms) = keep_alive_ms {
-        let at = space.now().saturating_add_unsigned(ms);
+/// Lets both keys live for this time from now on, and until the last lease ends: nothing is removed under a permit that
+/// somebody else has for longer. 0: only if they end before that.
+fn live_on(
+    space: &mut Keyspace,
+    keys: &Keys,
+    now: i64,
+    keep_alive_ms: Option<u64>,
+) -> Result<(), Error> {
+    let Some(least) = keep_alive_ms else { return Ok(()) };
+    let last = space.log(&keys.value)?.and_then(|log| log.iter().next_back());
+    let left = last.map_or(0, |(end, _)| end.saturating_sub(now));
+    let at = space.now().saturating_add(left.max(least as i64));
+    if least > 0 || space.expires_at(&keys.hash).is_some_and(|ends| ends < at) {
         for key in [&keys.hash, &keys.value] {
             space.expire_at(key, at);
         }
     }
+    Ok(())
 }
 
 fn optional(number: Option<impl ToString>) -> String {

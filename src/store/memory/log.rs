@@ -49,7 +49,7 @@ impl Log {
     }
 
     /// All members, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &[u8])> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (i64, &[u8])> {
         self.by_score.iter().map(|(score, member)| (*score, &**member))
     }
 

@@ -203,7 +203,9 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         _ => (ErrorKind::Server, Execution::Unknown),
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
-    let is_passing = error.code() == Some("TRYAGAIN");
+    let (code, text) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+    // Such calls are attempted until their deadline: memory and replicas may come back at any moment.
+    let is_passing = code == "TRYAGAIN" || FIRST_WRITE.iter().any(|name| says(code, text, name));
     let mistake = mistake_behind(&error);
     let is_forbidden = kind == ErrorKind::Auth && is_missing_right(&error);
     let mut failure = Error::new(kind, execution).with_source(error);
@@ -260,25 +262,18 @@ fn is_missing_right(error: &RedisError) -> bool {
         || in_script && text.contains("can't access at least one of the keys")
 }
 
+/// For these reasons a server refuses the first write of a script, and none after that: nothing has been written.
+const FIRST_WRITE: [&str; 3] = ["OOM", "NOREPLICAS", "MISCONF"];
+
 /// The meaning of a server's error. From inside a script it comes with the code in 7.0 and later, and within
-/// the text of a general error before. For each of the reasons below a server refuses the first write of a
-/// script; after that write, only memory and rights could still run out.
+/// the text of a general error before.
 fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
     let in_script = text.contains("@user_script");
     let says = |name: &str| says(code, text, name);
     let refused = if in_script { Execution::Unknown } else { Execution::NotExecuted };
-    let unavailable = [
-        "LOADING",
-        "MASTERDOWN",
-        "CLUSTERDOWN",
-        "READONLY",
-        "TRYAGAIN",
-        "BUSY",
-        "NOREPLICAS",
-        "MISCONF",
-    ];
+    let unavailable = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "BUSY"];
     // A key has left the node while its slot of the cluster is being moved.
     let is_moving = in_script && text.contains("access a non local key");
     if says("WRONGTYPE") {
@@ -287,9 +282,9 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         (ErrorKind::Auth, Execution::NotExecuted)
     } else if is_missing_right(error) {
         (ErrorKind::Auth, refused)
-    } else if says("READONLY") {
+    } else if says("READONLY") || FIRST_WRITE.into_iter().any(says) {
         (ErrorKind::Unavailable, Execution::NotExecuted)
-    } else if is_moving || says("OOM") || unavailable.into_iter().any(says) {
+    } else if is_moving || unavailable.into_iter().any(says) {
         (ErrorKind::Unavailable, refused)
     } else if text.contains("max number of clients reached") {
         (ErrorKind::Unavailable, Execution::NotExecuted)

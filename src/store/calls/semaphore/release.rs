@@ -73,10 +73,10 @@ impl StoreCall for RenewCall {
     type Reply = Vec<bool>;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Vec<bool>, Error> {
-        let end = end_of(self.at.unwrap_or(space.now()), self.lease_ms);
+        let now = self.at.unwrap_or(space.now());
+        let end = end_of(now, self.lease_ms);
         space.log(&keys.value)?;
-        live_on(space, keys, self.keep_alive_ms);
-        space.with_log(&keys.value, |log| {
+        let are_out = space.with_log(&keys.value, |log| {
             let mut renew = |id: &PermitId| {
                 let old = log.score(&id.0);
                 if old.is_some_and(|old| old < end || self.may_shorten && old > end) {
@@ -85,7 +85,9 @@ impl StoreCall for RenewCall {
                 old.is_some()
             };
             self.permits.iter().map(&mut renew).collect()
-        })
+        })?;
+        live_on(space, keys, now, self.keep_alive_ms)?;
+        Ok(are_out)
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {

@@ -360,10 +360,10 @@ async fn a_server_that_refuses_writes_is_unavailable() {
         redis::cmd("CONFIG").arg("SET").arg(name).arg(value).exec(&mut raw).unwrap();
     };
     set("maxmemory", "1");
-    assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::Unknown);
+    assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::NotExecuted);
     set("maxmemory", "0");
     set("min-replicas-to-write", "3");
-    assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::Unknown);
+    assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::NotExecuted);
     set("min-replicas-to-write", "0");
     granted(&store).await;
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg(free_port()).exec(&mut raw).unwrap();
@@ -440,7 +440,7 @@ fn error_lines_of_redis_6_2_and_7_are_read() {
             "ERR Error running script (call to f_9f1a): @user_script:9: @user_script: 9: -OOM command \
           not allowed when used memory > 'maxmemory'.",
             Unavailable,
-            Unknown,
+            NotExecuted,
         ),
         (
             "ERR Error running script (call to f_9f1a): @user_script:9: The user executing the script \

@@ -147,7 +147,7 @@ impl Program {
                 let _ = world.run(&RenewCall {
                     at,
                     lease_ms: *lease_ms,
-                    keep_alive_ms: may_shorten.then_some(600_000),
+                    keep_alive_ms: may_shorten.then_some(if count % 2 == 0 { 600_000 } else { 0 }),
                     may_shorten: *may_shorten,
                     permits,
                 });

@@ -90,6 +90,43 @@ fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     assert_eq!(world.state().total(), Some(10_000));
 }
 
+/// Somebody else may have a permit for longer than this client keeps the semaphore alive.
+#[test]
+fn a_keep_alive_removes_nothing_under_a_longer_lease() {
+    let world = World::new();
+    world.set(Expirable, SetPermits::Try, 1);
+    let theirs = leased(acquire(Expirable, 1, vec![request(1)]), Some(90_000));
+    assert_eq!(granted(&theirs, &world.run(&theirs).unwrap()), 1);
+    let ttl = |least: i64| {
+        world.state();
+        let snapshot = world.memory.snapshot();
+        for key in [&world.keys.hash, &world.keys.value] {
+            assert_eq!(snapshot[&**key].ttl_ms, (least > 0).then_some(least), "{key}");
+        }
+    };
+    let renew = |lease_ms, keep_alive_ms| {
+        let permits = vec![theirs.id.permit(0)];
+        let call = RenewCall { at: Some(T0), lease_ms, keep_alive_ms, may_shorten: true, permits };
+        assert_eq!(world.run(&call).unwrap(), [true]);
+    };
+    renew(Some(90_000), Some(0));
+    ttl(0);
+    let mut ours = leased(acquire(Expirable, 2, vec![request(1)]), Some(1000));
+    ours.terms.keep_alive_ms = Some(1000);
+    assert_eq!(granted(&ours, &world.run(&ours).unwrap()), 0);
+    ttl(90_000);
+    renew(Some(120_000), Some(0));
+    ttl(120_000);
+    renew(Some(60_000), Some(0));
+    ttl(120_000);
+    renew(Some(30_000), None);
+    ttl(120_000);
+    renew(Some(200_000), Some(1000));
+    ttl(200_000);
+    renew(None, Some(1000));
+    ttl(NO_END - T0);
+}
+
 /// A server takes no time to live that ends after the last one that it can count.
 #[tokio::test]
 async fn permits_are_renewed_whatever_the_keep_alive() {
