@@ -378,11 +378,15 @@ impl LimitGroup {
     }
 
     /// Asks one limiter after the other, until one refuses. What the earlier ones have granted then goes back.
-    /// All processes ask in the order of the names: in opposite orders each could hold what the others lack.
+    /// All processes ask in the same order, that of the names: in opposite orders each could hold what the others lack.
     async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
         let mut held: Vec<Option<Unspent>> = self.members.iter().map(|_| None).collect();
         let mut order: Vec<usize> = (0..self.members.len()).collect();
-        order.sort_by_key(|at| &self.members[*at].engine().keys.hash);
+        // Queues come last: a start of now cannot be given back, and would be nobody's if a later limiter refused.
+        order.sort_by_key(|at| {
+            let engine = self.members[*at].engine();
+            (engine.is_queue(), &engine.keys.hash)
+        });
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
             match member.decide(member.request(cost.into(), MaxWait::None), None, true).await? {
@@ -505,6 +509,20 @@ mod tests {
             let denial = group.try_acquire_now([3, 1]).await.unwrap().into_denial().unwrap();
             assert_eq!((denial.refused_by(), denial.retry_after()), (Some("fast"), SECOND));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_start_of_a_queue_is_taken_for_a_request_that_another_limiter_refuses() {
+        let world = world();
+        let queue = Policy::queue(1, SECOND, SECOND * 5).unwrap();
+        let queue = world.client.limiter_of("a queue", queue).unwrap();
+        let limiter = world.limiter("limiter", 1, SECOND * 60);
+        for one in [&queue, &limiter] {
+            assert!(one.try_acquire_now(1).await.unwrap().is_granted());
+        }
+        let group = world.client.all_of_in_turn([&queue, &limiter]).unwrap();
+        let denial = group.try_acquire_now(1).await.unwrap().into_denial().unwrap();
+        assert_eq!(denial.refused_by(), Some("limiter"), "the queue is asked last");
     }
 
     #[test]

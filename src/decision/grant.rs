@@ -259,8 +259,9 @@ impl Grant {
     }
 
     /// From when on the permits may be used, by the clock that decided: later than the grant only for the policy
-    /// [`queue`](crate::Policy::queue), `None` for everything else. [`acquire`](crate::RateLimiter::acquire) has
-    /// waited until then, [`try_reserve`](crate::RateLimiter::try_reserve) has not.
+    /// [`queue`](crate::Policy::queue), `None` for everything else: also for what an [outage
+    /// policy](crate::OnOutage) granted of a queue, which may be used at once. [`acquire`](crate::RateLimiter::acquire)
+    /// has waited until then, [`try_reserve`](crate::RateLimiter::try_reserve) has not.
     pub fn starts_at(&self) -> Option<SystemTime> {
         let (us, _) = self.decided()?.starts_at?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us.max(0).unsigned_abs()))

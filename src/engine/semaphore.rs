@@ -30,6 +30,7 @@ use crate::store::{
     Returned, SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased,
     SemaphoreTerms, SetPermits, SetPermitsCall, Store,
 };
+use crate::wire::entry::{EntryId, ID_LEN};
 
 /// The state of one semaphore in one client.
 pub(crate) struct Semaphore {
@@ -499,7 +500,9 @@ impl Engine {
             semaphore.was_granted(permits.into());
             let hold = Some(Hold::begin(self, what.held.passed_on()));
             let rate = self.knowledge().rate.unwrap_or(semaphore.terms.rate(permits.into()));
-            let decided = Decided { hold, ..Decided::new(self, Entry::uncounted(), rate, 0) };
+            // With an entry of its own: one without permits would say that an outage policy has decided.
+            let entry = Entry::new(EntryId([0; ID_LEN]), 0, permits.into());
+            let decided = Decided { hold, ..Decided::new(self, entry, rate, 0) };
             let granted = Granted::new(Arc::new(decided), permits.into(), None);
             tell([(caller, Ok(Answer::Granted(granted)))].into_iter());
             what.end(Ok(Returned::InTime));

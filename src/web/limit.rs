@@ -340,6 +340,11 @@ impl Limit {
             format!(
                 "a rate, policy or settlement of the concurrency limit {name:?}: its permits come back with the response"
             )
+        } else if self.options.lease.is_some() && self.policy.as_ref().is_some_and(Policy::is_queue)
+        {
+            format!(
+                "a lease of the limit {name:?}, which is a queue: its permits have starts of their own"
+            )
         } else if !self.roll_out_from.is_empty() && has_no_rate {
             format!("`roll_out_from` of the limit {name:?}, which has no rate: give it one")
         } else if self.rate_by_key.is_some() && self.key.has_hash {

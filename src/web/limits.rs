@@ -19,6 +19,7 @@ use crate::error::{Error, Operation};
 use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::observe::Event;
+use crate::options::OnOutage;
 use crate::policy::Policy;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
@@ -110,16 +111,21 @@ impl Limits {
         let mut slots: Vec<LimitState> = Vec::new();
         for limit in limits {
             limit.check()?;
-            let on_outage = limit.options.on_outage.unwrap_or(client.0.core.outage_policy());
-            // That of keys without their own.
-            let rate = limit.policy.as_ref().map(Policy::rate).or(limit.rate);
-            let checked = limit.options.check();
-            let checked = checked.and_then(|()| rate.map_or(Ok(()), |it| on_outage.check_with(it)));
-            if let Err(detail) = checked {
+            if let Err(detail) = limit.options.check() {
                 return invalid(format!("the limit {:?}: {detail}", limit.name));
             }
             // Otherwise the first request would find what is wrong with its options.
-            limit.semaphore(client, &limit.name)?;
+            let semaphore = limit.semaphore(client, &limit.name)?.map(Semaphore::into_limiter);
+            let on_outage = match &semaphore {
+                Some(it) => it.engine().outage().map_or(OnOutage::Fail, |(_, policy)| policy),
+                None => limit.options.on_outage.unwrap_or(client.0.core.outage_policy()),
+            };
+            // That of keys without their own.
+            let rate = limit.policy.as_ref().map(Policy::rate).or(limit.rate);
+            let rate = rate.or(semaphore.and_then(|it| it.carried_rate()));
+            if let Some(Err(detail)) = rate.map(|rate| on_outage.check_with(rate)) {
+                return invalid(format!("the limit {:?}: {detail}", limit.name));
+            }
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
                 return invalid(format!("two limits named {:?}: each needs its own", limit.name));
             }

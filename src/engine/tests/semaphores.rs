@@ -8,7 +8,8 @@ use tokio::time::sleep;
 
 use super::{World, block_on};
 use crate::{
-    Client, Clock, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore, SemaphoreOptions,
+    Client, Clock, DecidedBy, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore,
+    SemaphoreOptions,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -500,6 +501,26 @@ async fn a_permit_is_passed_on_within_a_client_as_long_as_nobody_waits_elsewhere
     let held = leased.acquire(1).await.unwrap();
     assert!(calls_while_passed_on(&world, &leased, held).await > 0, "somebody waits elsewhere");
     drop(waits);
+}
+
+/// Otherwise metrics and layers would take it for a grant of an outage policy.
+#[tokio::test(start_paused = true)]
+async fn what_is_passed_on_was_decided_by_the_store() {
+    let world = World::new();
+    let semaphore = world.client().concurrency_with("s", SemaphoreOptions::new().permits(1));
+    let semaphore = semaphore.unwrap();
+    let limiter = semaphore.clone().into_limiter();
+    drop(semaphore.acquire(1).await.unwrap());
+    sleep(SECOND / 1000).await;
+    let held = semaphore.acquire(1).await.unwrap();
+    let mut waits = Box::pin(limiter.acquire(1));
+    assert!(waits.as_mut().now_or_never().is_none());
+    sleep(SECOND / 1000).await;
+    let before = world.store.ledger().attempts.load(Ordering::SeqCst);
+    drop(held);
+    let grant = waits.await.unwrap();
+    assert_eq!(world.store.ledger().attempts.load(Ordering::SeqCst), before, "it was passed on");
+    assert_eq!((grant.decided_by(), grant.is_unlimited()), (DecidedBy::Store, false));
 }
 
 /// Others give back what they were granted, which the messages tell.

@@ -311,7 +311,12 @@ fn options_that_a_semaphore_cannot_have_are_refused() {
     let hold = Duration::from_secs(1);
     let outages = SemaphoreOptions::new().permits(2).on_outage(OnOutage::Deny);
     let both = Limit::concurrency("a", Key::global(), outages);
+    // Less than one permit.
+    let eighth = OnOutage::Local(Fraction::one_of(8));
+    let own_eighth = SemaphoreOptions::new().permits(7).on_outage(eighth);
     let limits = [
+        uploads(7).options(LimiterOptions::new().on_outage(eighth)),
+        Limit::concurrency("a", Key::global(), own_eighth),
         uploads(0),
         uploads(1).options(LimiterOptions::new().lease(5, hold)),
         uploads(1).options(LimiterOptions::new().denial_memory(hold)),
@@ -322,5 +327,10 @@ fn options_that_a_semaphore_cannot_have_are_refused() {
     for limit in limits {
         let error = Limits::new(&client, [limit]).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument, "{error}");
+    }
+    let client = Client::builder().on_outage(eighth).in_process(&InProcessStore::new()).unwrap();
+    assert!(Limits::new(&client, [uploads(7)]).is_err());
+    for limit in [uploads(8), uploads(7).options(LimiterOptions::new().on_outage(OnOutage::Fail))] {
+        assert!(Limits::new(&client, [limit]).is_ok());
     }
 }

@@ -681,6 +681,10 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(error.contains("16 or more") && !error.contains("12345"), "{error}");
     let without = Limit::new("a", Key::global(), None).roll_out_from([rate]);
     assert!(refused(vec![without]).contains("has no rate"));
+    let queue = crate::Policy::queue(1, Duration::from_secs(1), Duration::ZERO).unwrap();
+    let lease = LimiterOptions::new().lease(5, Duration::from_millis(10));
+    let leased = Limit::new("a", Key::global(), None).policy(queue).options(lease);
+    assert!(refused(vec![leased]).contains("which is a queue"));
     // Less than a permit for each client, with the limit's policy and with the client's.
     let tenth = OnOutage::Local(crate::Fraction::one_of(10));
     let local = |permits, mode| {
