@@ -140,11 +140,10 @@ impl SemaphoreOptions {
             return Err(format!("a semaphore of {permits} permits: must have 1 to 2^31-1"));
         }
         let is_plain = kind == SemaphoreKind::Plain;
-        if is_plain && (self.lease, self.renews) != (Some(DEFAULT_LEASE), true) {
-            return Err(
-                "a lease of a plain semaphore: its permits have none, see Client::concurrency"
-                    .to_owned(),
-            );
+        let has_lease = (self.lease, self.renews) != (Some(DEFAULT_LEASE), true);
+        if is_plain && (has_lease || self.keep_alive.is_some()) {
+            let what = if has_lease { "lease" } else { "keep-alive" };
+            return Err(format!("a {what} of a plain semaphore: it has none, see Client::concurrency"));
         }
         let lease = self.lease.filter(|_| !is_plain);
         let shortest = if self.renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };
@@ -283,7 +282,8 @@ impl Semaphore {
                 .of(Operation::Limiter, Some(name.into()))
                 .of_semaphore()
         })?;
-        let limiter = RateLimiter::new(limiters.handle(name, Rules::Semaphore(terms))?);
+        let handle = limiters.handle(name, Rules::Semaphore(terms)).map_err(Error::of_semaphore)?;
+        let limiter = RateLimiter::new(handle);
         limiter.set_options(&options.limiter)?;
         Ok(Semaphore { limiter, kind })
     }
@@ -299,7 +299,7 @@ impl Semaphore {
     ///
     /// [`ErrorKind::InvalidArgument`] if the deadline is zero.
     pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
-        self.limiter = self.limiter.with_deadline(deadline)?;
+        self.limiter = self.limiter.with_deadline(deadline).map_err(Error::of_semaphore)?;
         Ok(self)
     }
 
@@ -366,7 +366,7 @@ impl Semaphore {
                 ErrorKind::ExceedsRate { requested, rate } => {
                     let word = if requested == 1 { "permit" } else { "permits" };
                     let detail = format!(
-                        "{requested} {word} of a semaphore that has {rate}: must be at most as many"
+                        "{requested} {word} requested of a semaphore that has {rate}: must be at most as many"
                     );
                     self.limiter.invalid(Operation::Acquire, detail)
                 }

@@ -13,6 +13,7 @@ impl fmt::Display for Inner {
         match (self.operation, &self.limiter) {
             (Some(Operation::Limiter), Some(name)) => write!(f, "{whose} {name:?}: ")?,
             (Some(operation), Some(name)) => write!(f, "{operation} of {whose} {name:?}: ")?,
+            (Some(Operation::Limiter), None) => write!(f, "{whose}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
         }

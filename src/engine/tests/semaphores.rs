@@ -241,7 +241,7 @@ async fn errors_speak_of_a_semaphore() {
     for (error, text) in [
         (
             more,
-            "acquire of semaphore \"s\": 1 permit of a semaphore that has 0: must be at most as many",
+            "acquire of semaphore \"s\": 1 permit requested of a semaphore that has 0: must be at most as many",
         ),
         (semaphore.acquire(0).await.unwrap_err(), "acquire of semaphore \"s\": "),
         (full.acquire(1).await.unwrap_err(), "1 call waits for this semaphore already"),
