@@ -98,6 +98,10 @@ const LONGEST_PASSING_ON: Time = 300_000;
 /// Ids in one call to a server.
 const IDS_PER_CALL: u32 = 1000;
 
+/// The task that renews keeps its semaphore in memory, and looks so often whether anything is held: of a service with a
+/// semaphore for each caller, all would stay for a third of a lease.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long a subscription is kept after nobody waits any more: otherwise it would come and go with every wait.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -731,7 +735,7 @@ async fn renew(running: &mut Running) -> Option<Duration> {
         true => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
         false => Duration::from_micros(next.saturating_sub(engine.core.now())),
     };
-    Some(pause.max(Duration::from_millis(1)))
+    Some(pause.clamp(Duration::from_millis(1), LONGEST_PAUSE))
 }
 
 fn ends_after(began: Time, lease_ms: u64) -> Time {

@@ -1,5 +1,6 @@
 //! Semaphores in process, and the engine's part of them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -413,6 +414,22 @@ async fn permits_without_a_lease_come_back_after_any_outage() {
         sleep(SECOND * 2).await;
         assert_eq!(semaphore.available_permits().await.unwrap(), 3);
     }
+}
+
+/// A service may have one for each caller, with leases of many minutes.
+#[tokio::test(start_paused = true)]
+async fn a_semaphore_of_which_nothing_is_held_does_not_stay_in_memory() {
+    let options = SemaphoreOptions::new().permits(1).lease(SECOND * 600);
+    let world = World::new();
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let engine = semaphore.clone().into_limiter().engine().clone();
+    let before = Arc::strong_count(&engine);
+    let held = semaphore.acquire(1).await.unwrap();
+    sleep(SECOND * 2).await;
+    assert!(Arc::strong_count(&engine) > before, "it is renewed");
+    drop(held);
+    sleep(SECOND * 2).await;
+    assert_eq!(Arc::strong_count(&engine), before);
 }
 
 /// One that waits again and again would otherwise leave a task each time, for as long as the permit is held.
