@@ -53,7 +53,7 @@ impl Store {
         limit: Duration,
     ) -> Reply<C::Reply> {
         match self {
-            Store::Redis(store) => store.run(keys, call, limit),
+            Store::Redis(store) => store.clone().run(keys.clone(), call, limit).boxed(),
             Store::InProcess(store) => ready(store.run(keys, &call)).boxed(),
             #[cfg(all(test, not(shuttle)))]
             Store::Counting(store) => store.run(keys, call),
@@ -93,13 +93,16 @@ impl Store {
     }
 
     pub(crate) fn ping(&self, limit: Duration) -> Reply<()> {
-        self.server().map_or_else(|| ready(Ok(())).boxed(), |server| server.ping(limit))
+        match self.server().cloned() {
+            Some(server) => server.ping(limit).boxed(),
+            None => ready(Ok(())).boxed(),
+        }
     }
 
     /// The parts of the store that have keys: the servers, by address.
     pub(crate) fn scan_parts(&self, limit: Duration) -> Reply<Vec<Arc<str>>> {
-        match self.server() {
-            Some(server) => server.scan_parts(limit),
+        match self.server().cloned() {
+            Some(server) => server.scan_parts(limit).boxed(),
             None => ready(Ok(vec!["in process".into()])).boxed(),
         }
     }
@@ -114,7 +117,7 @@ impl Store {
         limit: Duration,
     ) -> Reply<(u64, Vec<Vec<u8>>)> {
         match self {
-            Store::Redis(store) => store.scan(part.clone(), cursor, count, limit),
+            Store::Redis(store) => store.clone().scan(part.clone(), cursor, count, limit).boxed(),
             Store::InProcess(store) => {
                 let keys = store.live_keys().iter().map(|key| key.as_bytes().to_vec()).collect();
                 ready(Ok((0, keys))).boxed()

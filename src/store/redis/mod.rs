@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Event, Observers};
 use crate::rt::{self, Mutex, RuntimeId, lock};
+use crate::store::StoreCall;
 use crate::store::channels::{Channels, Heard};
-use crate::store::{Reply, StoreCall};
 use crate::wire::keys::Keys;
 
 mod access;
@@ -78,64 +78,51 @@ impl RedisStore {
         Ok(RedisStore { one: Arc::new(Connections::new(topology, access)), nodes })
     }
 
-    pub(crate) fn run<C: StoreCall>(
-        &self,
-        keys: &Keys,
+    pub(crate) async fn run<C: StoreCall>(
+        self,
+        keys: Keys,
         mut call: C,
         limit: Duration,
-    ) -> Reply<C::Reply> {
-        let (store, keys) = (self.clone(), keys.clone());
-        async move {
-            let in_cluster = store.is_cluster();
-            if in_cluster {
-                call.check_in_cluster(&keys)?;
-            }
-            let started = Instant::now();
-            let mut command = call.command(&keys, in_cluster);
-            let mut value = store.send(&command, limit).await?;
-            if let Some(again) = call.corrected(ServerAnswer::of(&value)) {
-                call = again;
-                command = call.command(&keys, true);
-                let left = limit.saturating_sub(started.elapsed());
-                value = store.send(&command, left).await?;
-            }
-            let value = reply::accepted(value)?;
-            let answer = ServerAnswer::of(&value);
-            if command.script.is_some() {
-                answer.refused()?;
-            }
-            call.read(answer).ok_or_else(|| answer.unexpected())
+    ) -> Result<C::Reply, Error> {
+        let in_cluster = self.is_cluster();
+        if in_cluster {
+            call.check_in_cluster(&keys)?;
         }
-        .boxed()
+        let started = Instant::now();
+        let mut command = call.command(&keys, in_cluster);
+        let mut value = self.send(&command, limit).await?;
+        if let Some(again) = call.corrected(ServerAnswer::of(&value)) {
+            call = again;
+            command = call.command(&keys, true);
+            let left = limit.saturating_sub(started.elapsed());
+            value = self.send(&command, left).await?;
+        }
+        let value = reply::accepted(value)?;
+        let answer = ServerAnswer::of(&value);
+        if command.script.is_some() {
+            answer.refused()?;
+        }
+        call.read(answer).ok_or_else(|| answer.unexpected())
     }
 
-    pub(crate) fn ping(&self, limit: Duration) -> Reply<()> {
-        let store = self.clone();
-        async move {
-            let value = store.send(&ServerCommand::plain("PING", &[]), limit).await?;
-            reply::authenticated(value)
-        }
-        .boxed()
+    pub(crate) async fn ping(self, limit: Duration) -> Result<(), Error> {
+        reply::authenticated(self.send(&ServerCommand::plain("PING", &[]), limit).await?)
     }
 
-    pub(crate) fn scan_parts(&self, limit: Duration) -> Reply<Vec<Arc<str>>> {
-        let store = self.clone();
-        async move {
-            match &store.nodes {
-                None => Ok(vec![store.address()]),
-                Some(nodes) => nodes.masters(limit).await,
-            }
+    pub(crate) async fn scan_parts(self, limit: Duration) -> Result<Vec<Arc<str>>, Error> {
+        match &self.nodes {
+            None => Ok(vec![self.address()]),
+            Some(nodes) => nodes.masters(limit).await,
         }
-        .boxed()
     }
 
-    pub(crate) fn scan(
-        &self,
+    pub(crate) async fn scan(
+        self,
         part: Arc<str>,
         cursor: u64,
         count: u32,
         limit: Duration,
-    ) -> Reply<(u64, Vec<Vec<u8>>)> {
+    ) -> Result<(u64, Vec<Vec<u8>>), Error> {
         // Matches all values, logs and keys of policies, and little else, so that fewer keys are sent: a brace, and
         // the first two letters of a suffix.
         const PATTERN: &str = "*{*:[abcfipqrsv][aeilnou]*";
@@ -143,17 +130,13 @@ impl RedisStore {
             .arg(cursor)
             .arg(&["MATCH", PATTERN, "COUNT"])
             .arg(count.max(1));
-        let store = self.clone();
-        async move {
-            let value = match &store.nodes {
-                None => store.send(&command, limit).await,
-                Some(nodes) => nodes.send_to_master(&part, &command, limit).await,
-            };
-            let value = reply::accepted(value?)?;
-            let answer = ServerAnswer::of(&value);
-            read_scan(answer).ok_or_else(|| answer.unexpected())
-        }
-        .boxed()
+        let value = match &self.nodes {
+            None => self.send(&command, limit).await,
+            Some(nodes) => nodes.send_to_master(&part, &command, limit).await,
+        };
+        let value = reply::accepted(value?)?;
+        let answer = ServerAnswer::of(&value);
+        read_scan(answer).ok_or_else(|| answer.unexpected())
     }
 
     /// The address for calls, without credentials.

@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
+
 use crate::error::Error;
 use crate::store::redis::{Access, RedisStore};
 use crate::store::{Reply, StoreCall};
@@ -30,7 +32,7 @@ struct Limited {
 
 impl Limited {
     fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
-        self.store.run(keys, call, self.deadline)
+        self.store.clone().run(keys.clone(), call, self.deadline).boxed()
     }
 
     fn with_deadline(&self, deadline: Duration) -> Limited {
