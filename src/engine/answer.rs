@@ -37,7 +37,7 @@ pub(crate) type Verdict = Result<Answer, Error>;
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted(Granted),
-    /// Denied by the store. `by`: the limiter of a group with the longest wait.
+    /// Denied by the store. `by`: the number of the limiter with the longest wait, which says something of a group.
     Denied {
         wait: Wait,
         by: Option<u8>,

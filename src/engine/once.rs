@@ -67,7 +67,7 @@ impl Engine {
         let decided = Arc::new(Decided::new(self, entry, rate, left));
         match (reply.outcomes[0].outcome, behind) {
             (Outcome::Granted, _) => Ok(Answer::Granted(Granted::new(decided, permits, None))),
-            (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, by: None, decided }),
+            (Outcome::Refused(wait, _), _) => Ok(Answer::Denied { wait, by: None, decided }),
             (_, Some(wait)) if permits <= self.most_permits(rate) => Ok(Answer::Refused(wait)),
             _ => Err(self.exceeds(permits, rate, Execution::Executed)),
         }

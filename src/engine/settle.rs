@@ -114,10 +114,10 @@ impl Flight {
                 let decided = Decided { starts_at: Some(starts_at), ..decided };
                 Ok(Answer::Granted(Granted::new(Arc::new(decided), permits, None)))
             }
-            Outcome::RefusedBy(by, wait) => {
+            Outcome::Refused(wait, by) => {
                 Ok(Answer::Denied { wait, by: Some(by), decided: decided.clone() })
             }
-            Outcome::Refused(wait) | Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
+            Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
                 Ok(Answer::Denied { wait, by: None, decided: decided.clone() })
             }
             Outcome::ExceedsRate | Outcome::Undecided => {

@@ -321,7 +321,7 @@ impl RateLimiter {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
             Ok(Answer::Denied { wait, by, decided }) => {
-                let member = by.map(|by| &decided.members[usize::from(by)]);
+                let member = by.and_then(|by| decided.members.get(usize::from(by)));
                 let rate = member.map_or(decided.rate, |member| member.rate);
                 let refused_by = member.map(|member| member.engine.name.clone());
                 let denial = Denial::new(wait, Some(rate), DecidedBy::Store);

@@ -47,8 +47,7 @@ impl RateLimiter {
         // The call may be carried out even if this future is dropped, so waiting calls check again in either
         // case.
         let _may_come_back = self.engine().permits_may_come_back();
-        let reply = self.call_existing(Operation::Release, call).await?;
-        Ok(reply.map_or(0, |reply| reply.taken))
+        Ok(self.call_existing(Operation::Release, call).await?.unwrap_or(0))
     }
 
     /// The permits that are available now, from 0 to the rate. Changes nothing. Redisson's

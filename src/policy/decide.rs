@@ -80,7 +80,7 @@ pub(crate) fn decide(
                 wait.us = wait.us.max(1);
             }
             if wait.us > max_wait_ms.saturating_mul(1000) || is_granted_later {
-                push_outcome(&mut outcomes, count, Outcome::RefusedBy(by, wait));
+                push_outcome(&mut outcomes, count, Outcome::Refused(wait, by));
                 break;
             }
             let n = if is_exact { 1 } else { count };

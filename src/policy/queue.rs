@@ -136,7 +136,7 @@ impl Queue {
                     push_outcome(outcomes, n, Outcome::Waiting(wait(self.max_delay)));
                     count -= n;
                 } else {
-                    push_outcome(outcomes, count, Outcome::Refused(wait(allowed)));
+                    push_outcome(outcomes, count, Outcome::Refused(wait(allowed), 0));
                     count = 0;
                 }
             }

@@ -163,7 +163,7 @@ impl Limiter {
         match reply.outcomes[0].outcome {
             Outcome::Granted => Ok(reply.mark.unwrap().mark),
             Outcome::Scheduled { start, mark } if start == at => Ok(mark),
-            Outcome::Refused(wait) if !wait.at_least => Err(wait.us as i64),
+            Outcome::Refused(wait, _) if !wait.at_least => Err(wait.us as i64),
             other => panic!("{other:?}"),
         }
     }

@@ -153,7 +153,7 @@ mod tests {
             groups.iter().map(|it| (it.permits, it.max_wait_ms, it.count)).collect();
         assert_eq!(counts, [(1, 0, 2), (2, 0, 1), (2, 5, 1), (1, 0, 1)]);
         assert_eq!(taken, 5);
-        let refused = Outcome::Refused(Wait::of_ms(3, false));
+        let refused = Outcome::Refused(Wait::of_ms(3, false), 0);
         let outcomes = [(1, Outcome::Granted), (3, refused), (1, Outcome::Granted)]
             .map(|(count, outcome)| OutcomeGroup { count, outcome });
         let each = |counts: &[u64]| {

@@ -66,8 +66,7 @@ impl<C> Queue<C> {
                 }
                 Outcome::Granted
                 | Outcome::Scheduled { .. }
-                | Outcome::Refused(_)
-                | Outcome::RefusedBy(..)
+                | Outcome::Refused(..)
                 | Outcome::ExceedsRate => {
                     if let Outcome::Granted | Outcome::Scheduled { .. } = outcome {
                         permits *= same;

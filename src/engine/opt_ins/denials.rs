@@ -44,7 +44,7 @@ pub(super) fn fewest_refused(
     for (permits, _, outcome) in decided(groups, outcomes) {
         match outcome {
             Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => return None,
-            Outcome::Refused(wait) if fewest.is_none_or(|(few, _)| permits < few) => {
+            Outcome::Refused(wait, _) if fewest.is_none_or(|(few, _)| permits < few) => {
                 fewest = Some((permits, wait));
             }
             _ => {}
@@ -209,7 +209,7 @@ mod tests {
             let groups_of = |&(count, outcome): &(u64, Outcome)| OutcomeGroup { count, outcome };
             fewest_refused(&groups, &outcomes.iter().map(groups_of).collect::<Vec<_>>())
         };
-        let (granted, refused) = (Outcome::Granted, Outcome::Refused);
+        let (granted, refused) = (Outcome::Granted, |wait| Outcome::Refused(wait, 0));
         assert_eq!(answer(&[(6, granted)]), None);
         assert_eq!(
             answer(&[(1, granted), (1, refused(long)), (2, granted), (2, refused(short))]),

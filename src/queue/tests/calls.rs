@@ -241,7 +241,7 @@ fn a_request_for_what_there_is_takes_as_many_outcomes() {
     assert_eq!((group.permits, group.count), (1, 5 + 1 + u64::from(u32::MAX) + 5));
     assert_eq!(call.requests, 4);
     queue.cancel(2);
-    let refused = Outcome::Refused(Wait::of_ms(7, false));
+    let refused = Outcome::Refused(Wait::of_ms(7, false), 0);
     let outcomes = [(13, Outcome::Granted), (group.count - 13, refused)];
     let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
     let (settled, permits) = queue.replied(1, 0, (10, 1_000_000, 0), outcomes.into(), 0, None);

@@ -355,7 +355,7 @@ impl Fleet {
                 self.clients[client].granted += self.permits;
                 self.served(client);
             }
-            Outcome::Refused(wait) => {
+            Outcome::Refused(wait, _) => {
                 let (told, phase) = (self.now + (wait.ms() + 3) * MS, self.clients[client].phase);
                 let ticks = (told - phase.min(told)).div_ceil(100 * MS);
                 let Kind::Redisson(wakeups) = self.clients[client].kind else { unreachable!() };

@@ -62,7 +62,7 @@ impl Server {
                     let need = before + group.permits - self.left;
                     let wait = Wait::of_ms(self.wait(need, now_ms), false);
                     if wait.ms() > group.max_wait_ms {
-                        Outcome::Refused(wait)
+                        Outcome::Refused(wait, 0)
                     } else {
                         before += group.permits;
                         Outcome::Waiting(wait)
@@ -255,7 +255,7 @@ impl World {
             assert_eq!(permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
                 Outcome::Granted | Outcome::Scheduled { .. } => Fate::Granted,
-                Outcome::Refused(_) | Outcome::RefusedBy(..) => Fate::Refused,
+                Outcome::Refused(..) => Fate::Refused,
                 Outcome::ExceedsRate => Fate::ExceedsRate,
                 Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => {
                     panic!("{outcome:?} decides nothing")

@@ -187,7 +187,7 @@ impl FleetClient {
         for group in &reply.outcomes {
             match group.outcome {
                 Outcome::Waiting(_) => has_waiters = true,
-                Outcome::Refused(wait) => self.denied_until = sent.at + wait.ms() * 1000,
+                Outcome::Refused(wait, _) => self.denied_until = sent.at + wait.ms() * 1000,
                 Outcome::Granted => self.denied_until = 0,
                 _ => {}
             }

@@ -9,7 +9,7 @@ use crate::policy::{Mark, Notes};
 mod wire;
 
 pub(crate) use wire::pack_groups;
-pub(super) use wire::{entry_of, read_outcome};
+pub(super) use wire::{entry_of, read_outcomes};
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
     "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
@@ -288,10 +288,9 @@ pub(crate) struct OutcomeGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,
-    /// The request did not fit, and its longest wait is shorter than this.
-    Refused(Wait),
-    /// The same of a request that takes from several limiters; this one of them is to be waited for longest.
-    RefusedBy(u8, Wait),
+    /// The request did not fit, and its longest wait is shorter than this. Of several limiters, the one of this number
+    /// is to be waited for longest.
+    Refused(Wait, u8),
     /// The request does not fit and can wait: it stays in the queue, and so do all requests behind it.
     Waiting(Wait),
     /// The request does not fit and can wait. So that nobody takes its permits one by one as they come back,

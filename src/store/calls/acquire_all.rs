@@ -3,7 +3,7 @@
 //!
 //! The rule is in `store/memory/acquire.rs`, the twin of `lua/acquire.lua`.
 
-use super::acquire::{entry_of, read_outcome};
+use super::acquire::{entry_of, read_outcomes};
 use super::*;
 
 script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/grant_usual_all",
@@ -49,16 +49,7 @@ impl StoreCall for AcquireAllCall {
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let last = answer.len().checked_sub(1)?;
         let Some(limits) = answer.list(last) else { return self.read_short(answer) };
-        let (mut outcomes, mut answered) = (Vec::new(), 0u64);
-        for at in (6..last).step_by(3) {
-            let (count, kind) = (answer.unsigned(at)?, answer.integer(at + 1)?);
-            let outcome = match read_outcome(kind % 10, answer.unsigned(at + 2)?)? {
-                Outcome::Refused(wait) => Outcome::RefusedBy(u8::try_from(kind / 10).ok()?, wait),
-                outcome => outcome,
-            };
-            answered = answered.checked_add(count)?;
-            push_outcome(&mut outcomes, count, outcome);
-        }
+        let outcomes = read_outcomes(answer, last, request_count(&self.0[0].1.groups))?;
         let now = answer.integer(5)?;
         let limits = (0..limits.len()).map(|at| {
             let limit = limits.list(at)?;
@@ -66,9 +57,7 @@ impl StoreCall for AcquireAllCall {
             Some(AcquireReply { repaired: exact(limit.integer(5)?), ..reply })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
-        let is_whole =
-            answered == request_count(&self.0[0].1.groups) && limits.len() == self.0.len();
-        is_whole.then(|| AcquireReply::of_group(limits, outcomes))
+        (limits.len() == self.0.len()).then(|| AcquireReply::of_group(limits, outcomes))
     }
 }
 

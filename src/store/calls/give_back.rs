@@ -87,7 +87,7 @@ impl StoreCall for RefundCall {
     }
 }
 
-/// Returns the oldest permits in the log.
+/// Returns the oldest permits in the log; the reply is how many these were.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseCall {
     pub(crate) now: Now,
@@ -96,16 +96,10 @@ pub(crate) struct ReleaseCall {
     pub(crate) seen: Option<Rate>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReleaseReply {
-    pub(crate) taken: u64,
-    pub(crate) rate: Rate,
-}
-
 impl StoreCall for ReleaseCall {
-    type Reply = ReleaseReply;
+    type Reply = u64;
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<ReleaseReply, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
         // Everything that has expired is dropped: the oldest permits taken must be live ones.
         let (before, mut live) = read_all(space, keys, self.now)?;
         let new = settle(self.seen, before, &live)?;
@@ -121,14 +115,14 @@ impl StoreCall for ReleaseCall {
 
         // Write.
         limiter.write(space, before, new, live.changes, |_| {})?;
-        Ok(ReleaseReply { taken: taken as u64, rate: limiter.to_rate() })
+        Ok(taken as u64)
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&RELEASE, keys).time(self.now).arg(self.permits).seen(self.seen)
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<ReleaseReply> {
-        Some(ReleaseReply { taken: answer.unsigned(1)?, rate: answer.rate()? })
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {
+        answer.unsigned(1)
     }
 }

@@ -192,7 +192,7 @@ pub(super) fn read_decision(
         let wait = Wait { us: number, at_least: kind % 2 == 0 };
         let outcome = match kind % 10 {
             0 => Outcome::Granted,
-            1 | 2 => Outcome::RefusedBy(u8::try_from(kind / 10).ok()?, wait),
+            1 | 2 => Outcome::Refused(wait, u8::try_from(kind / 10).ok()?),
             3 | 4 => Outcome::Waiting(wait),
             5 => Outcome::ExceedsRate,
             8 => {
@@ -223,16 +223,6 @@ pub(super) fn after(limiter: &Limiter, rate: Rate) -> AcquireReply {
     }
 }
 
-/// The reply about one limiter, so that a refusal need not say by which it was.
-fn alone(limit: AcquireReply, mut outcomes: Vec<OutcomeGroup>) -> AcquireReply {
-    for group in &mut outcomes {
-        if let Outcome::RefusedBy(_, wait) = group.outcome {
-            group.outcome = Outcome::Refused(wait);
-        }
-    }
-    AcquireReply { outcomes, ..limit }
-}
-
 /// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
 fn of_record(bytes: &[u8], count: u64, rate: Rate) -> Option<AcquireReply> {
     let (record, start) = bytes.split_at(bytes.len().min(Record::LONGEST));
@@ -248,6 +238,19 @@ fn of_record(bytes: &[u8], count: u64, rate: Rate) -> Option<AcquireReply> {
     Some(AcquireReply { outcomes, ..marked(rate, left, Marked { mark, at, now: at }) })
 }
 
+/// What a cluster and a correction make of a call with a policy.
+macro_rules! by_its_policy {
+    () => {
+        fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
+            check_foreign(&self.policy, keys)
+        }
+
+        fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+            Some(Self { policy: corrected(&self.policy, answer)?, ..self.clone() })
+        }
+    };
+}
+
 impl StoreCall for PolicyCall {
     type Reply = AcquireReply;
 
@@ -258,7 +261,7 @@ impl StoreCall for PolicyCall {
         if limiter.replay.is_none() {
             limiter.write_taken(space, keys, &share, self.groups.is_empty())?;
         }
-        Ok(alone(after(&limiter, self.policy.rate()), outcomes))
+        Ok(AcquireReply { outcomes, ..after(&limiter, self.policy.rate()) })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
@@ -266,14 +269,7 @@ impl StoreCall for PolicyCall {
         command((&self.policy, self.is_stored, self.at), keys, "", Some(&self.lane), groups)
     }
 
-    fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
-        check_foreign(&self.policy, keys)
-    }
-
-    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
-        let policy = corrected(&self.policy, answer)?;
-        Some(PolicyCall { policy, ..self.clone() })
-    }
+    by_its_policy!();
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         let rate = self.policy.rate();
@@ -281,7 +277,7 @@ impl StoreCall for PolicyCall {
             return of_record(record, request_count(&self.groups), rate);
         }
         let (mut limits, outcomes) = read_decision(answer, std::iter::once(rate))?;
-        Some(alone(limits.pop()?, outcomes))
+        Some(AcquireReply { outcomes, ..limits.pop()? })
     }
 }
 
@@ -313,14 +309,7 @@ impl StoreCall for PolicyRefundCall {
         command((&policy, self.is_stored, self.at), keys, "give", Some(&self.lane), refund)
     }
 
-    fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
-        check_foreign(&self.policy, keys)
-    }
-
-    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
-        let policy = corrected(&self.policy, answer)?;
-        Some(PolicyRefundCall { policy, ..self.clone() })
-    }
+    by_its_policy!();
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {
         answer.unsigned(1)
@@ -364,14 +353,7 @@ impl StoreCall for PolicyPeekCall {
         command((&self.policy, self.is_stored, self.at), keys, "peek", None, sent([self.permits]))
     }
 
-    fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
-        check_foreign(&self.policy, keys)
-    }
-
-    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
-        let policy = corrected(&self.policy, answer)?;
-        Some(PolicyPeekCall { policy, ..self.clone() })
-    }
+    by_its_policy!();
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyPeek> {
         Some(PolicyPeek {
@@ -425,10 +407,7 @@ impl StoreCall for PolicyChangeCall {
         command((&self.policy, false, self.at), keys, action, None, kept)
     }
 
-    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
-        let policy = corrected(&self.policy, answer)?;
-        Some(PolicyChangeCall { policy, ..self.clone() })
-    }
+    by_its_policy!();
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<()> {
         answer.integer(0).map(drop)

@@ -17,9 +17,8 @@ pub(crate) fn acquire(
     {
         return Ok(reply);
     }
-    let refused = |_, wait| Outcome::Refused(wait);
-    let decided = carry_out(space, &[(keys, call)], refused).map_err(|(_, error)| error);
-    let (mut limits, outcomes) = decided?;
+    let decided = carry_out(space, &[(keys, call)]);
+    let (mut limits, outcomes) = decided.map_err(|(_, error)| error)?;
     Ok(AcquireReply { outcomes, ..limits.remove(0) })
 }
 
@@ -29,18 +28,16 @@ pub(crate) fn acquire_all(
     calls: &[(Keys, AcquireCall)],
 ) -> Result<AcquireReply, Error> {
     let limits: Vec<_> = calls.iter().map(|(keys, call)| (keys, call)).collect();
-    match carry_out(space, &limits, Outcome::RefusedBy) {
+    match carry_out(space, &limits) {
         Ok((limits, outcomes)) => Ok(AcquireReply::of_group(limits, outcomes)),
         Err((at, error)) => Err(error.in_limiter(&calls[at].0.hash)),
     }
 }
 
-/// `refused` makes the outcome of a refusal, of the number of the limiter to be waited for longest. An error comes
-/// with the number of its limiter.
+/// An error comes with the number of its limiter.
 fn carry_out(
     space: &mut Keyspace,
     calls: &[(&Keys, &AcquireCall)],
-    refused: impl Fn(u8, Wait) -> Outcome,
 ) -> Result<(Vec<AcquireReply>, Vec<OutcomeGroup>), (usize, Error)> {
     // Read.
     let limits = calls.iter().enumerate().map(|(at, (keys, call))| {
@@ -64,7 +61,7 @@ fn carry_out(
             let outcome = Outcome::Reserved(Wait::of_ms(ms as u64, false));
             vec![OutcomeGroup { count: 1, outcome }]
         }
-        None => decide(&mut limits, share, overtaken.is_some(), refused)?,
+        None => decide(&mut limits, share, overtaken.is_some())?,
     };
     limits.iter_mut().for_each(OpenLimiter::keep);
     let is_within = outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);

@@ -6,14 +6,12 @@ use super::*;
 
 /// Decides the requests, each of which takes from all limiters or from none. `share` limits those that can wait.
 /// `is_overtaken`: another attempt was granted what is free; those that got nothing from it are refused again. If an
-/// expired entry is left in a log, requests that do not fit are left undecided.
-/// `refused` makes the outcome of a refusal, of the number of the limiter to be waited for longest. So does an
-/// error, which comes with the number of the limiter whose log cannot be read.
+/// expired entry is left in a log, requests that do not fit are left undecided. An error comes with the number of the
+/// limiter whose log cannot be read.
 pub(super) fn decide(
     limits: &mut [OpenLimiter<'_, '_>],
     mut share: Option<ClientShare>,
     is_overtaken: bool,
-    refused: impl Fn(u8, Wait) -> Outcome,
 ) -> Result<Vec<OutcomeGroup>, (usize, Error)> {
     let mut outcomes = Vec::new();
     let is_settled = is_overtaken || limits.iter().all(|limit| limit.live.is_settled);
@@ -61,7 +59,7 @@ pub(super) fn decide(
             };
             if max_wait_ms < wait.ms() || is_overtaken {
                 // A refused request blocks no others, so the next one like it has the same wait.
-                push_outcome(&mut outcomes, count, refused(by, wait));
+                push_outcome(&mut outcomes, count, Outcome::Refused(wait, by));
                 break;
             }
             let several = if is_exact { 1 } else { count };

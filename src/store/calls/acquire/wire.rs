@@ -113,21 +113,15 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         Some(holders) => (answer.len() - 1, Some(Holders::read(holders)?)),
         None => (answer.len(), None),
     };
-    // Each outcome is three numbers.
     let (len, repaired) = match len % 3 {
         1 => (len - 1, exact(answer.integer(len - 1)?)),
         _ => (len, 0),
     };
-    let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));
-    if len == 6 {
-        outcomes.push(OutcomeGroup { count: requests, outcome: Outcome::Granted });
-    }
-    for at in (6..len).step_by(3) {
-        let outcome = read_outcome(answer.integer(at + 1)?, answer.unsigned(at + 2)?)?;
-        outcomes.push(OutcomeGroup { count: answer.unsigned(at)?, outcome });
-    }
-    let answered = outcomes.iter().try_fold(0u64, |sum, group| sum.checked_add(group.count))?;
-    (answered == requests).then_some(AcquireReply {
+    let outcomes = match len {
+        6 => vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
+        _ => read_outcomes(answer, len, requests)?,
+    };
+    Some(AcquireReply {
         entry_date: now.checked_add_unsigned(call.hold_ms)?,
         holders,
         repaired,
@@ -135,12 +129,29 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
     })
 }
 
-pub(crate) fn read_outcome(kind: i64, ms: u64) -> Option<Outcome> {
+/// The outcomes of so many requests, which stand behind the rate: three numbers each.
+pub(crate) fn read_outcomes(
+    answer: ServerAnswer<'_>,
+    end: usize,
+    requests: u64,
+) -> Option<Vec<OutcomeGroup>> {
+    let (mut outcomes, mut answered) = (Vec::new(), 0u64);
+    for at in (6..end).step_by(3) {
+        let [count, kind, ms] = [at, at + 1, at + 2].map(|at| answer.unsigned(at));
+        answered = answered.checked_add(count?)?;
+        push_outcome(&mut outcomes, count?, read_outcome(kind?, ms?)?);
+    }
+    (answered == requests).then_some(outcomes)
+}
+
+/// Of several limiters, the tens are the number of the one that refuses.
+fn read_outcome(kind: u64, ms: u64) -> Option<Outcome> {
     let [exact, bound] = [false, true].map(|at_least| Wait::of_ms(ms, at_least));
-    Some(match kind {
+    let by = u8::try_from(kind / 10).ok()?;
+    Some(match kind % 10 {
         0 => Outcome::Granted,
-        1 => Outcome::Refused(exact),
-        2 => Outcome::Refused(bound),
+        1 => Outcome::Refused(exact, by),
+        2 => Outcome::Refused(bound, by),
         3 => Outcome::Waiting(exact),
         4 => Outcome::Waiting(bound),
         5 => Outcome::ExceedsRate,

@@ -43,7 +43,7 @@ impl SemaphoreAcquireCall {
                 push_outcome(&mut outcomes, fit, Outcome::Granted);
                 let outcome = match (left, group.max_wait_ms) {
                     (None, _) => Outcome::ExceedsRate,
-                    (_, 0) => Outcome::Refused(Wait::of_ms(wait_ms, true)),
+                    (_, 0) => Outcome::Refused(Wait::of_ms(wait_ms, true), 0),
                     (_, longest) => Outcome::Waiting(Wait::of_ms(wait_ms.min(longest), true)),
                 };
                 push_outcome(&mut outcomes, group.count - fit, outcome);

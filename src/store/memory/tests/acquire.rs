@@ -36,7 +36,7 @@ fn each_mode_has_its_own_keys_and_each_client_in_per_client() {
     let mut b = a.other();
     a.grant(5);
     b.grant(5);
-    assert!(matches!(a.take(1), Outcome::Refused(_)));
+    assert!(matches!(a.take(1), Outcome::Refused(..)));
     assert_eq!(
         a.store.key_names(),
         ["api", "{api}:permits:a", "{api}:permits:client1", "{api}:value:a", "{api}:value:client1"]
@@ -65,7 +65,7 @@ fn divergence_12_the_wait_is_until_enough_has_expired() {
     assert_eq!(c.wait(4), 930);
     assert_eq!(c.wait(10), 990);
     c.clock.advance(929);
-    assert!(matches!(c.take(4), Outcome::Refused(_)));
+    assert!(matches!(c.take(4), Outcome::Refused(..)));
     c.clock.advance(1);
     c.grant(4);
 }
@@ -104,9 +104,9 @@ fn a_long_log_is_walked_so_far_and_no_further() {
         c.grant(1);
         c.clock.advance(1);
     }
-    let Outcome::Refused(wait) = c.take(64) else { panic!() };
+    let Outcome::Refused(wait, _) = c.take(64) else { panic!() };
     assert_eq!(wait, Wait::of_ms(1000 - 100 + 63, false));
-    let Outcome::Refused(wait) = c.take(65) else { panic!() };
+    let Outcome::Refused(wait, _) = c.take(65) else { panic!() };
     assert_eq!(wait, Wait::of_ms(1000 - 100 + 63, true));
 }
 
@@ -119,7 +119,7 @@ fn all_waits_of_a_call_end_at_the_same_entry_of_a_long_log() {
     }
     // Each of them looks beyond the 64th entry, which stands at 63 ms.
     let asked: Vec<_> = (0..5).map(|more| request(99 + more % 2, 0)).collect();
-    let bound = Outcome::Refused(Wait::of_ms(1000 - 66 + 63, true));
+    let bound = Outcome::Refused(Wait::of_ms(1000 - 66 + 63, true), 0);
     assert_eq!(c.ask(&asked).outcomes, [OutcomeGroup { count: 5, outcome: bound }]);
 }
 
@@ -144,7 +144,7 @@ fn a_request_that_waits_blocks_those_behind_it() {
         [
             Outcome::Granted,
             Outcome::Waiting(wait),
-            Outcome::Refused(wait),
+            Outcome::Refused(wait, 0),
             Outcome::Waiting(wait),
             Outcome::ExceedsRate
         ]
@@ -160,7 +160,7 @@ fn a_request_that_cannot_wait_long_enough_blocks_nobody() {
     assert_eq!(
         reply.outcomes,
         [
-            OutcomeGroup { count: 1, outcome: Outcome::Refused(Wait::of_ms(1000, false)) },
+            OutcomeGroup { count: 1, outcome: Outcome::Refused(Wait::of_ms(1000, false), 0) },
             OutcomeGroup { count: 5, outcome: Outcome::Granted }
         ]
     );
@@ -184,7 +184,7 @@ fn past_some_positions_waits_are_lower_bounds() {
         assert_eq!(*outcome, (1, Outcome::Waiting(wait)));
     }
     let bound = Wait::of_ms(965, true);
-    assert_eq!(counts[16..], [(14, Outcome::Waiting(bound)), (1, Outcome::Refused(bound))]);
+    assert_eq!(counts[16..], [(14, Outcome::Waiting(bound)), (1, Outcome::Refused(bound, 0))]);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_single_acquire_writes_nothing_it_need_not() {
     c.grant(10);
     c.store.raw_pexpire(&c.keys.value, 60_000);
     let before = c.store.snapshot();
-    assert!(matches!(c.take(1), Outcome::Refused(_)));
+    assert!(matches!(c.take(1), Outcome::Refused(..)));
     assert_eq!(c.store.snapshot(), before);
     // A drop is a plain SET, as Redisson's: the value's own time to live goes.
     c.clock.advance(I);

@@ -129,7 +129,7 @@ fn a_late_attempt_by_the_servers_clock_takes_nothing_back() {
     c.grant(4);
     c.clock.advance(10);
     let late = c.send(again).unwrap();
-    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(_)), "{late:?}");
+    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(..)), "{late:?}");
     assert_eq!((late.left, c.value(), c.log()), (3, Some(3), vec![(10, 4), (20, 3)]));
 
     // A request that was refused can wait now, and those behind it wait for their turn.
@@ -174,7 +174,7 @@ fn a_late_attempt_by_the_servers_clock_takes_nothing_back_in_a_group() {
     c.clock.advance(150);
     short.grant(10);
     let late = c.store.run(&c.keys, &again).unwrap();
-    assert!(matches!(late.outcomes[0].outcome, Outcome::RefusedBy(1, _)), "{late:?}");
+    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(_, 1)), "{late:?}");
     assert_eq!((c.value(), c.log()), (Some(7), vec![(150, 3)]));
     assert_eq!((short.value(), short.log()), (Some(0), vec![(150, 10)]));
 }
@@ -189,7 +189,7 @@ fn what_has_expired_is_not_in_use() {
     c.log_entry(I, 10);
     c.set_value("-3");
     let late = c.send(again).unwrap();
-    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(_)), "{late:?}");
+    assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(..)), "{late:?}");
     assert_eq!((c.value(), c.log()), (Some(0), vec![(I, 10)]));
 }
 
@@ -243,7 +243,7 @@ fn what_is_repeated_counts_once_in_the_waits() {
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
     // Three are left; of the five that are missing its own grant gives three.
     let wait = Wait::of_ms(1400, false);
-    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(wait));
+    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(wait, 0));
 }
 
 #[test]
@@ -277,10 +277,10 @@ fn a_debt_of_the_same_attempt_is_not_its_grant() {
     let mut c = limiter(10);
     c.set_value("4");
     let first = c.call(&[request(5, 0)]);
-    assert!(matches!(c.send(first.clone()).unwrap().outcomes[0].outcome, Outcome::Refused(_)));
+    assert!(matches!(c.send(first.clone()).unwrap().outcomes[0].outcome, Outcome::Refused(..)));
     assert_eq!(c.log(), [(0, 6)]);
     c.clock.advance(1);
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
-    assert!(matches!(retry.outcomes[0].outcome, Outcome::Refused(_)));
+    assert!(matches!(retry.outcomes[0].outcome, Outcome::Refused(..)));
     assert_eq!((c.value(), c.log()), (Some(4), vec![(0, 6)]));
 }

@@ -106,7 +106,7 @@ proptest! {
     fn the_wait_is_exact(case in case()) {
         let mut c = build(&Case { off: Some(0), ..case.clone() });
         for permits in 1..=case.rate {
-            if let Outcome::Refused(wait) = c.take(permits) {
+            if let Outcome::Refused(wait, _) = c.take(permits) {
                 prop_assert!(!wait.at_least || c.value() < Some(0), "{:?}", wait);
                 prop_assert_eq!(c.peek(permits).unwrap().wait, wait);
                 if !wait.at_least {

@@ -136,7 +136,7 @@ impl Client {
     /// The exact wait of one request that is refused.
     fn wait(&mut self, permits: u64) -> u64 {
         match self.take(permits) {
-            Outcome::Refused(wait) if !wait.at_least => wait.ms(),
+            Outcome::Refused(wait, _) if !wait.at_least => wait.ms(),
             other => panic!("{other:?}"),
         }
     }
@@ -162,7 +162,7 @@ impl Client {
 
     fn release(&self, permits: u64) -> u64 {
         let call = ReleaseCall { now: Now::At(self.clock.now()), permits, seen: self.seen };
-        self.store.run(&self.keys, &call).unwrap().taken
+        self.store.run(&self.keys, &call).unwrap()
     }
 
     fn refund(&self, id: EntryId, entry_date: i64, granted: u64, returned: u64) -> u64 {

@@ -12,8 +12,8 @@ use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy, packed};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
-    AcquireReply, LaneCall, Outcome, OutcomeGroup, PolicyCall, PolicyChangeCall, PolicyPeek,
-    PolicyPeekCall, PolicyRefundCall, RequestGroup, StoreCall, Wait,
+    AcquireReply, LaneCall, Outcome, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall,
+    PolicyRefundCall, RequestGroup, StoreCall, Wait,
 };
 use crate::wire::keys::Keys;
 

@@ -176,7 +176,7 @@ fn a_counter_of_a_path_lives_as_its_configuration_says() {
     cmd("PEXPIRE").arg(key).arg(50_000).exec(&mut world.raw).unwrap();
     assert_eq!(take(&mut world, &policy, name, 1).0, Outcome::Granted);
     assert!(ttl_ms(&mut world, key) <= 50_000);
-    let Outcome::Refused(wait) = take(&mut world, &policy, name, 1).0 else { panic!() };
+    let Outcome::Refused(wait, _) = take(&mut world, &policy, name, 1).0 else { panic!() };
     assert!((49_000_000..=50_002_000).contains(&wait.us), "{wait:?}");
     // The grant was made in a life that ended later, so this is another one.
     assert_eq!(world.give(&policy, name, mark, 1), 0);
@@ -191,7 +191,7 @@ fn a_counter_of_a_path_lives_as_its_configuration_says() {
 
     // One that the others left without a time to live gets one, even if it denies.
     cmd("SET").arg(key).arg(7).exec(&mut world.raw).unwrap();
-    let Outcome::Refused(wait) = take(&mut world, &policy, name, 1).0 else { panic!() };
+    let Outcome::Refused(wait, _) = take(&mut world, &policy, name, 1).0 else { panic!() };
     assert!(wait.us >= 99_000_000, "{wait:?}");
     assert!(ttl_ms(&mut world, key) > 99_000);
 
@@ -220,7 +220,7 @@ fn each_grant_prolongs_the_life_of_a_seconds_counter() {
             cmd("PEXPIRE").arg("k").arg(life_ms - 1000).exec(&mut world.raw).unwrap();
             mark = latest;
         }
-        let Outcome::Refused(wait) = take(&mut world, &policy, "k", 1).0 else { panic!() };
+        let Outcome::Refused(wait, _) = take(&mut world, &policy, "k", 1).0 else { panic!() };
         assert!(wait.us as i64 <= (life_ms - 998) * 1000, "{wait:?}");
         assert_eq!(world.give(&policy, "k", mark, 1), 1);
         assert!(ttl_ms(&mut world, "k") <= life_ms - 1000, "a refund does not prolong it");

@@ -305,7 +305,8 @@ impl Program<'_> {
 
     /// One microsecond before the end of the wait the request would be denied, and then it would be granted.
     fn check_wait(&mut self, reply: &AcquireReply, permits: u64, context: &str) {
-        let Some(Outcome::Refused(wait)) = reply.outcomes.last().map(|group| group.outcome) else {
+        let Some(Outcome::Refused(wait, _)) = reply.outcomes.last().map(|group| group.outcome)
+        else {
             panic!("{context}: {reply:?}")
         };
         assert!(!wait.at_least && wait.us > 0, "{context}");

@@ -48,7 +48,7 @@ fn vectors_of_lanes() {
                 .zip(asked["requests"].as_array().unwrap())
                 .map(|(group, asked)| match group.outcome {
                     Outcome::Granted => serde_json::json!(["granted", asked[0]]),
-                    Outcome::Refused(wait) => serde_json::json!(["denied", wait.us]),
+                    Outcome::Refused(wait, _) => serde_json::json!(["denied", wait.us]),
                     other => panic!("{other:?}"),
                 })
                 .collect();

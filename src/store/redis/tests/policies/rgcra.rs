@@ -45,7 +45,7 @@ fn each_call_follows_the_configuration() {
     let config = [("maxBurst", "4"), ("rate", "3"), ("period", "1")];
     world.configure(&config);
     assert_eq!(world.takes(T0, 5).unwrap(), Outcome::Granted);
-    let wait = |us| Outcome::Refused(Wait { us, at_least: false });
+    let wait = |us| Outcome::Refused(Wait { us, at_least: false }, 0);
     assert_eq!(world.takes(T0, 1).unwrap(), wait(333_333));
     // The same values change nothing, others begin anew.
     world.configure(&config);

@@ -186,7 +186,7 @@ fn take(
                 mark = Some(own);
                 json!(["start", start])
             }
-            Outcome::Refused(wait) | Outcome::Waiting(wait) => json!(["denied", wait.us]),
+            Outcome::Refused(wait, _) | Outcome::Waiting(wait) => json!(["denied", wait.us]),
             Outcome::ExceedsRate => json!(["exceeds"]),
             other => panic!("{other:?}"),
         });
