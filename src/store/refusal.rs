@@ -46,31 +46,6 @@ pub(crate) fn unreadable_state(field: &str, text: Option<&str>) -> Error {
     executed(ErrorKind::CorruptState, detail)
 }
 
-/// The error of a limiter with a policy whose parameters are to be stored, and are not.
-pub(crate) fn no_parameters() -> Error {
-    executed(ErrorKind::NotInitialized, NO_PARAMETERS)
-}
-
-pub(crate) fn no_semaphore() -> Error {
-    Error::new(ErrorKind::NotInitialized, Execution::Executed)
-}
-
-/// The error of a call of a plain semaphore where permits of the other kind are out.
-pub(crate) fn not_plain() -> Error {
-    let detail = "the permits of this semaphore have leases: it is no plain semaphore";
-    executed(ErrorKind::InvalidArgument, detail)
-}
-
-/// The error of a change after which a semaphore would have too many permits, or too few.
-pub(crate) fn too_many_permits() -> Error {
-    executed(ErrorKind::InvalidArgument, "a semaphore has at most 2^52 permits")
-}
-
-/// The error of an attempt that was overtaken by a later call of its lane. Nobody waits for its answer.
-pub(crate) fn stale() -> Error {
-    executed(ErrorKind::Server, "a later call of the same lane was carried out before")
-}
-
 /// The error of a limiter in the format of other services, in process.
 pub(crate) fn only_on_servers() -> Error {
     executed(
@@ -101,13 +76,36 @@ pub(crate) fn wrong_type() -> Error {
     Error::new(ErrorKind::WrongType, Execution::Executed)
 }
 
-pub(crate) fn nothing_to_rename() -> Error {
-    executed(ErrorKind::NotInitialized, "there is no limiter of that name")
+/// Refusals that say no more than which they are, each with the status by which a script answers it.
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $status:literal, $kind:ident: $detail:expr;)+) => {
+        $(
+            $(#[$doc])*
+            pub(crate) fn $name() -> Error {
+                executed(ErrorKind::$kind, $detail)
+            }
+        )+
+
+        pub(crate) fn of_status(status: i64) -> Option<Error> {
+            match status {
+                $($status => Some($name()),)+
+                _ => None,
+            }
+        }
+    };
 }
 
-/// The error of renaming a limiter with keys that this client cannot name.
-pub(crate) fn per_client_rename() -> Error {
-    let detail =
+refusals! {
+    nothing_to_rename = -5, NotInitialized: "there is no limiter of that name";
+    per_client_rename = -6, InvalidArgument:
         "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out of reach";
-    executed(ErrorKind::InvalidArgument, detail)
+    /// The parameters of a limiter with a policy are to be stored, and are not.
+    no_parameters = -9, NotInitialized: NO_PARAMETERS;
+    /// An attempt was overtaken by a later call of its lane. Nobody waits for its answer.
+    stale = -11, Server: "a later call of the same lane was carried out before";
+    no_semaphore = -14, NotInitialized: "";
+    /// A call of a plain semaphore where permits of the other kind are out.
+    not_plain = -15, InvalidArgument: "the permits of this semaphore have leases: it is no plain semaphore";
+    /// After the change a semaphore would have too many permits, or too few.
+    too_many_permits = -16, InvalidArgument: "a semaphore has at most 2^52 permits";
 }

@@ -11,15 +11,8 @@ mod wire;
 pub(crate) use wire::pack_groups;
 pub(super) use wire::{entry_of, read_outcomes};
 
-script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
-    "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
-    "part/trim", "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve",
-    "part/decide", "acquire");
-
-script!(ACQUIRE_ONCE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/numbers",
-    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
-    "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide", "part/once",
-    "acquire");
+script!(ACQUIRE, AtEither, acquires: "part/arguments", "part/limits", "part/grant_usual";);
+script!(ACQUIRE_ONCE, AtEither, acquires: "part/arguments", "part/limits"; "part/once");
 
 /// Requests for one limiter, to be decided in this order. One whose id is [that of a key](EntryId::of_key), and
 /// which has one request only, is answered with the key's earlier grant if there is one.

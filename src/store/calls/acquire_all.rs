@@ -6,10 +6,7 @@
 use super::acquire::{entry_of, read_outcomes};
 use super::*;
 
-script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/grant_usual_all",
-    "part/numbers",
-    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
-    "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide", "part/turn_to", "acquire");
+script!(ACQUIRE_ALL, Waits, acquires: "part/arguments_all", "part/limits", "part/grant_usual_all"; "part/turn_to");
 
 /// Requests that take from several limiters, to be decided in this order.
 ///

@@ -49,7 +49,9 @@ fn carry_out(
     let (t, date) = (limits[0].live.t, limits[0].date);
     let overtaken = limits.iter().filter_map(|limit| limit.overtaken).min();
     if overtaken.is_some() {
-        limits.iter_mut().for_each(OpenLimiter::overtake);
+        // This attempt is a duplicate, or its own retry came first. Its requests get the same answer, out of what the
+        // other was granted.
+        limits.iter_mut().for_each(|limit| limit.free = limit.own_permits);
     }
     let (share, holders, reserved) = match &limits[..] {
         [limit] => decide_alone(limit).map_err(|error| (0, error))?,
@@ -201,12 +203,6 @@ impl<'k, 's> OpenLimiter<'k, 's> {
             granted: 0,
             queued: 0,
         })
-    }
-
-    /// An attempt has overtaken this one: it is a duplicate, or its own retry came first. Its requests get the same
-    /// answer out of what that attempt was granted.
-    pub(super) fn overtake(&mut self) {
-        self.free = self.own_permits;
     }
 
     /// Ends the decision: this may be a late attempt, and what it does not grant again stays in the log, as it may be

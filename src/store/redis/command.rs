@@ -37,8 +37,14 @@ const KEEP_LOG: &str = include_str!("../../../lua/part/keep_log.lua");
 /// Composes a script of parts, which share one scope, so that each sees the parts before it. For the files of
 /// a folder in `src/store`.
 ///
-/// A script `of a limiter` has the parts for a call that is not an acquire, of which it needs some.
+/// A script `of a limiter` has the parts for a call that is not an acquire, of which it needs some; one that
+/// `acquires` has those of an acquire.
 macro_rules! script {
+    ($name:ident, $open_slot:ident, acquires: $($before:literal),+; $($after:literal),*) => {
+        script!($name, $open_slot: "part/hash", "part/clock", $($before,)+ "part/numbers", "part/config",
+            "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait",
+            "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide", $($after,)* "acquire");
+    };
     ($name:ident, $open_slot:ident, of a limiter: $($part:literal),+) => {
         script!($name, $open_slot: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
             "part/config", "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle",

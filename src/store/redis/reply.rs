@@ -120,21 +120,14 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-2, 1..=4) => refusal::unreadable(FIELDS[number as usize - 1], &text),
         (-3, _) => refusal::foreign_entry(usize::try_from(number).unwrap_or(0)),
         (-4, _) => refusal::incomplete(missing),
-        (-5, _) => refusal::nothing_to_rename(),
-        (-6, _) => refusal::per_client_rename(),
         (-8, _) => match text.split_once('=') {
             Some((field, text)) => refusal::unreadable_state(field, Some(text)),
             None => refusal::unreadable_state(&text, None),
         },
-        (-9, _) => refusal::no_parameters(),
         (-10, now) => refusal::clock_out_of_range(now),
-        (-11, _) => refusal::stale(),
         (-12, _) => refusal::executed(ErrorKind::InvalidArgument, text),
-        (-14, _) => refusal::no_semaphore(),
-        (-15, _) => refusal::not_plain(),
-        (-16, _) => refusal::too_many_permits(),
         (-13, _) => refusal::executed(ErrorKind::ForeignFormat, text),
-        _ => answer.unexpected(),
+        _ => refusal::of_status(status).unwrap_or_else(|| answer.unexpected()),
     };
     // A call on several limiters says which one it is about.
     match answer.bytes(3).map(String::from_utf8_lossy) {
