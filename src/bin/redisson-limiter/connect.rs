@@ -1,8 +1,8 @@
 //! The client that the arguments and the environment describe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use redisson_rate_limiter::topology::{Replicated, Topology};
+use redisson_rate_limiter::topology::{Replicated, Sentinels, Topology};
 use redisson_rate_limiter::{Client, ClientBuilder, Clock, Tls};
 
 use crate::args::{Common, Dated};
@@ -66,28 +66,23 @@ fn builder(common: &Common) -> Result<ClientBuilder> {
     if common.clock == Dated::Server {
         builder = builder.clock(Clock::server());
     }
-    if let Some(prefix) = &common.key_prefix {
-        builder = builder.key_prefix(prefix);
-    }
-    if let Some(id) = &common.client_id {
-        builder = builder.id(id);
-    }
-    if let Some(user) = &common.user {
-        builder = builder.user(user);
-    }
-    if let Some(password) = password(common)? {
-        builder = builder.password(password);
-    }
-    if let Some(database) = common.database {
-        builder = builder.database(database);
-    }
+    builder = with(builder, common.key_prefix.as_ref(), ClientBuilder::key_prefix);
+    builder = with(builder, common.client_id.as_ref(), ClientBuilder::id);
+    builder = with(builder, common.user.as_ref(), ClientBuilder::user);
+    builder = with(builder, password(common)?, ClientBuilder::password);
+    builder = with(builder, common.database, ClientBuilder::database);
+    builder = with(builder, tls(common)?, ClientBuilder::tls);
     let pairs = common.address_map.iter();
-    builder =
-        builder.address_map(pairs.map(|(announced, reachable)| (&**announced, &**reachable)))?;
-    Ok(match tls(common)? {
-        Some(tls) => builder.tls(tls),
+    let pairs = pairs.map(|(announced, reachable)| (&**announced, &**reachable));
+    Ok(builder.address_map(pairs)?)
+}
+
+/// With this setting, if there is one.
+fn with<B, T>(builder: B, setting: Option<T>, set: impl FnOnce(B, T) -> B) -> B {
+    match setting {
+        Some(setting) => set(builder, setting),
         None => builder,
-    })
+    }
 }
 
 /// The password from the file, without its line ending, or from the environment.
@@ -100,16 +95,11 @@ fn password(common: &Common) -> Result<Option<String>> {
 
 fn tls(common: &Common) -> Result<Option<Tls>> {
     let Common { ca, cert, key, tls_server_name, .. } = common;
-    let mut tls = Tls::new();
-    if let Some(ca) = ca {
-        tls = tls.ca_pem(read(ca)?);
-    }
-    if let (Some(cert), Some(key)) = (cert, key) {
-        tls = tls.identity_pem(read(cert)?, read(key)?);
-    }
-    if let Some(name) = tls_server_name {
-        tls = tls.server_name(name);
-    }
+    let pem = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+    let identity = pem(cert)?.zip(pem(key)?);
+    let tls = with(Tls::new(), pem(ca)?, Tls::ca_pem);
+    let tls = with(tls, identity, |tls, (cert, key)| tls.identity_pem(cert, key));
+    let tls = with(tls, tls_server_name.as_ref(), Tls::server_name);
     let is_set = ca.is_some() || cert.is_some() || tls_server_name.is_some();
     Ok(is_set.then_some(tls))
 }
@@ -127,14 +117,10 @@ fn topology(common: &Common) -> Result<Topology> {
         return Err(usage("--address-map is for clusters and sentinels"));
     }
     match (topology, &common.sentinel_user) {
-        (Topology::Sentinel(mut sentinels), user) => {
-            if let Some(user) = user {
-                sentinels = sentinels.user(user);
-            }
-            if let Ok(password) = std::env::var(SENTINEL_PASSWORD) {
-                sentinels = sentinels.password(password);
-            }
-            Ok(sentinels.into())
+        (Topology::Sentinel(sentinels), user) => {
+            let sentinels = with(sentinels, user.as_ref(), Sentinels::user);
+            let password = std::env::var(SENTINEL_PASSWORD).ok();
+            Ok(with(sentinels, password, Sentinels::password).into())
         }
         (_, Some(_)) => {
             Err(usage("--sentinel-user (REDISSON_LIMITER_SENTINEL_USER) is for sentinels"))
