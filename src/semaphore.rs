@@ -143,7 +143,9 @@ impl SemaphoreOptions {
         let has_lease = (self.lease, self.renews) != (Some(DEFAULT_LEASE), true);
         if is_plain && (has_lease || self.keep_alive.is_some()) {
             let what = if has_lease { "lease" } else { "keep-alive" };
-            return Err(format!("a {what} of a plain semaphore: it has none, see Client::concurrency"));
+            return Err(format!(
+                "a {what} of a plain semaphore: it has none, see Client::concurrency"
+            ));
         }
         let lease = self.lease.filter(|_| !is_plain);
         let shortest = if self.renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };

@@ -204,7 +204,9 @@ impl View {
     /// The rate, or why there is none.
     pub fn rate(&self) -> Result<Option<Rate>, String> {
         self.inspection().rate.clone().map_err(|error| match error.kind() {
-            ErrorKind::WrongType => "the key of its name is not a hash".to_owned(),
+            ErrorKind::WrongType => {
+                "the key of its name is not a hash (if it is a semaphore: --semaphore)".to_owned()
+            }
             _ => match error.to_string().split_once("cannot be read (") {
                 // The library's advice is for programmers, so it is left out.
                 Some((_, rest)) => rest.split("): ").next().unwrap_or(rest).to_owned(),

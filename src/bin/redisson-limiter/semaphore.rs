@@ -29,7 +29,8 @@ pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> 
     let semaphore = read(client, &args.name, args.entries).await?;
     let text = || shown(&args.name, &semaphore, out);
     out.show(args.json, || as_json(&args.name, &semaphore), text)?;
-    let is_readable = semaphore.free().is_some() || !semaphore.value.exists();
+    let is_readable = (semaphore.free().is_some() || !semaphore.value.exists())
+        && semaphore.out != StoredKey::WrongType;
     Ok(if is_readable { Exit::Done } else { Exit::Damaged })
 }
 
@@ -173,7 +174,7 @@ pub async fn examine(client: &Client, name: &str, permits: Option<u32>) -> Resul
             let text = format!("the value {} is no number of permits below 1e17", excerpt(content));
             found(FindingKind::Unreadable, text, "delete the value, and set the permits again");
         }
-        (StoredKey::Missing, _) => {
+        (StoredKey::Missing, _) if semaphore.out() > 0 => {
             let text = format!("{} out, and no value", count(semaphore.out(), "permit"));
             found(FindingKind::NoValue, text, SET_PERMITS);
         }
@@ -191,7 +192,11 @@ pub async fn examine(client: &Client, name: &str, permits: Option<u32>) -> Resul
     if irregular > 0 {
         let permits = count(irregular, "permit");
         let text = format!("{permits} out with a lease that ends at no usual time");
-        found(FindingKind::LeaseEnds, text, "release them by their ids, which `inspect` shows");
+        found(
+            FindingKind::LeaseEnds,
+            text,
+            "release them by their ids, which `inspect` shows, in Java if those do not have 32 digits",
+        );
     }
     let endless = number(|permit| permit.is_endless());
     if endless > 0 {
