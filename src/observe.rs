@@ -19,7 +19,6 @@ pub(crate) mod tests;
 #[cfg(feature = "tracing")]
 mod traces;
 
-pub(crate) use acquire::AcquireObserver;
 pub use acquire::{AcquireEnd, AcquireOutcome};
 pub use call::{CallEvent, ObservedCall};
 pub(crate) use call::{Span, current_span};

@@ -45,13 +45,15 @@ pub(crate) struct AcquireObserver<'a> {
     queued_at: Option<Instant>,
 }
 
-impl<'a> AcquireObserver<'a> {
+impl ObservedLimiter {
     #[inline]
-    pub(super) fn new(limiter: &'a ObservedLimiter, permits: u64) -> Self {
-        let limiter = Some(limiter).filter(|limiter| !limiter.observers.is_empty());
+    pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
+        let limiter = Some(self).filter(|limiter| !limiter.observers.is_empty());
         AcquireObserver { limiter, permits, queued_at: None }
     }
+}
 
+impl AcquireObserver<'_> {
     /// Starts to measure the wait: the acquire was not answered locally and goes to a queue.
     #[inline]
     pub(crate) fn is_queued(&mut self) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use super::{AcquireObserver, Count, Event, ObservedCall, Observers, Span};
+use super::{Count, Event, ObservedCall, Observers, Span};
 use crate::error::Operation;
 use crate::policy::Notes;
 
@@ -36,11 +36,6 @@ impl ObservedLimiter {
     /// The kind of its [`Policy`](crate::Policy), as in its key; `None` if it has none.
     pub fn policy(&self) -> Option<&'static str> {
         self.policy
-    }
-
-    #[inline]
-    pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
-        AcquireObserver::new(self, permits)
     }
 
     pub(crate) fn call(self: &Arc<Self>, operation: Operation) -> ObservedCall {
