@@ -79,6 +79,11 @@ impl Clock {
         (Clock(TimeSource::Manual(now.clone())), ManualClock(now))
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self.0, TimeSource::System)
+    }
+
     pub(crate) fn is_servers(&self) -> bool {
         matches!(self.0, TimeSource::Server)
     }

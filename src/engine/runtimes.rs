@@ -74,6 +74,18 @@ impl Runtime {
         });
     }
 
+    /// Runs `work` here. It goes on if the future is dropped.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, answer) = oneshot::channel();
+        self.spawn(async move {
+            let _ = done.send(work.await);
+        });
+        answer.await.unwrap_or_else(|_| Err(closed()))
+    }
+
     /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
     pub(super) fn register(&self, limiter: &Arc<Engine>) -> bool {
         let mut limiters = lock(&self.limiters);
@@ -160,6 +172,17 @@ impl Core {
         Ok(runtime)
     }
 
+    /// The runtime for what must go on wherever callers block, park or end theirs: the client's own thread, or in a
+    /// forked child, which does not have it, the current one.
+    pub(super) fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+        #[cfg(test)]
+        if !matches!(self.store, crate::store::Store::Redis(_)) && !self.clock.is_system() {
+            // Tests and simulations in paused time have one runtime.
+            return self.runtime();
+        }
+        self.own_runtime().or_else(|_| self.runtime())
+    }
+
     /// Runs `work` in the current runtime, or on the client's own thread if there is none. On that thread,
     /// the work continues even if the future is dropped.
     pub(crate) async fn in_runtime<T: Send + 'static>(
@@ -170,11 +193,7 @@ impl Core {
         if rt::current_id() == Some(runtime.id) {
             return work.await;
         }
-        let (done, answer) = oneshot::channel();
-        runtime.spawn(async move {
-            let _ = done.send(work.await);
-        });
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        runtime.run(work).await
     }
 
     /// Sleeps, wherever it is called: a timer of its own would panic outside of runtimes.
