@@ -357,9 +357,7 @@ impl LimitGroup {
         let limit = self.limiter.deadline() / ATTEMPTS_PER_DEADLINE as u32;
         for member in self.members.iter().map(RateLimiter::engine) {
             // Grants made without the server are written first.
-            if let Some((outage, _)) = member.outage()
-                && !matches!(member.may_ask(outage, limit).await, Ok(true))
-            {
+            if member.outage().is_some() && !matches!(member.may_ask(limit).await, Ok(true)) {
                 return None;
             }
         }
@@ -369,7 +367,7 @@ impl LimitGroup {
         }
         let request = self.limiter.request(costs[0].into(), max_wait);
         let request = Request { costs: Some(Arc::new(costs)), ..request };
-        let answer = self.limiter.decide(request, None, false);
+        let answer = self.limiter.ask(request, None);
         if !engine.has_policy() {
             return Some(answer.await);
         }
@@ -389,7 +387,7 @@ impl LimitGroup {
         });
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
-            match member.decide(member.request(cost.into(), MaxWait::None), None, true).await? {
+            match member.decide(member.request(cost.into(), MaxWait::None), None).await? {
                 granted @ Decision::Granted(_) => held[at] = Some(Unspent::new(Ok(granted))),
                 Decision::Denied(denial) => {
                     let engine = member.engine();

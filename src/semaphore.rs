@@ -359,7 +359,7 @@ impl Semaphore {
         permits: u64,
         max_wait: MaxWait,
     ) -> Result<Result<Permit, Denial>, Error> {
-        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), None, true);
+        let answer = self.limiter.decide(self.limiter.request(permits, max_wait), None);
         match self.limiter.observed(permits, answer).await {
             Ok(Decision::Granted(grant)) => Ok(Ok(self.permit(grant, permits))),
             // It counts no permits over time.
@@ -696,7 +696,7 @@ impl Permit {
     /// Once it has been polled, the permits are given back even if the future is dropped; before, by the drop.
     pub async fn release(self) -> Result<bool, Error> {
         let Some(hold) = &self.hold else { return Ok(true) };
-        let returned = hold.release(self.semaphore.limiter.deadline(), self.keeps()).await;
+        let returned = hold.release(self.semaphore.limiter.deadline()).await;
         returned
             .map(|returned| returned == Returned::InTime)
             .map_err(|error| self.semaphore.limiter.error(Operation::Release, error))
@@ -750,16 +750,12 @@ impl Permit {
     pub(crate) fn semaphore(&self) -> &Semaphore {
         &self.semaphore
     }
-
-    fn keeps(&self) -> Option<Box<dyn Send + Sync>> {
-        Some(Box::new(self.semaphore.clone()))
-    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(hold) = &self.hold {
-            hold.give_back(None, self.keeps());
+            hold.give_back();
         }
     }
 }

@@ -379,10 +379,7 @@ impl Grant {
             let is_settled = std::mem::replace(&mut holding.is_settled, true);
             (!is_settled).then_some((held.saturating_sub(actual), settle))
         });
-        let Changes { undone, failed, .. } = changes.await;
-        for at in undone {
-            self.holdings_mut()[at].is_settled = false;
-        }
+        let Changes { failed, .. } = changes.await;
         failed.map_or(Ok(()), |failure| Err(self.failed(Operation::Settle, failure)))
     }
 
@@ -419,37 +416,39 @@ impl Grant {
     }
 
     /// Makes calls for the limiters at the same time, after which the grant holds as many permits fewer of each as
-    /// come with its call. It holds what it held before of those whose call was certainly not executed.
+    /// come with its call. Those whose call was certainly not executed stay as they were.
     async fn change<T, F: Future<Output = Result<T, Error>>>(
         &mut self,
         call: impl Fn(usize, &mut Holding) -> Option<(u64, F)>,
     ) -> Changes<T> {
         let holdings = self.holdings_mut();
         let calls = holdings.iter_mut().enumerate().filter_map(|(at, holding)| {
+            let before = holding.clone();
             let (back, answer) = call(at, holding)?;
             holding.held -= back;
-            Some(answer.map(move |answer| (at, back, answer)))
+            Some(answer.map(move |answer| (at, before, answer)))
         });
-        let (mut answers, mut undone, mut failed) = (Vec::new(), Vec::new(), None);
-        let ended = join_all(calls).await;
-        let count = ended.len();
-        for (at, back, answer) in ended {
+        let (mut answers, mut all_undone, mut failed) = (Vec::new(), true, None);
+        for (at, before, answer) in join_all(calls).await {
             let holding = &mut holdings[at];
             match answer {
-                Ok(answer) => answers.push(answer),
+                Ok(answer) => {
+                    all_undone = false;
+                    answers.push(answer);
+                }
                 Err(error) => {
                     let is_undone = error.execution() != Execution::Unknown;
                     if is_undone {
-                        holding.held += back;
-                        undone.push(at);
+                        *holding = before;
                     }
+                    all_undone &= is_undone;
                     if is_undone || failed.is_none() {
                         failed = Some(error.in_limiter(&holding.source.engine().name));
                     }
                 }
             }
         }
-        Changes { all_undone: undone.len() == count, answers, undone, failed }
+        Changes { answers, all_undone, failed }
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.
@@ -524,8 +523,7 @@ impl Grant {
 /// The outcome of a grant's calls for its limiters.
 struct Changes<T> {
     answers: Vec<T>,
-    /// The places of the limiters whose call was certainly not executed, and whether those are all.
-    undone: Vec<usize>,
+    /// Whether certainly none of the calls was executed.
     all_undone: bool,
     /// The error of a call that was certainly not executed rather than of one whose outcome is unknown: the former can be
     /// made again.

@@ -7,9 +7,8 @@ use futures::future::select;
 use super::answer::{Answer, tell, tell_failed};
 use super::flight::Flight;
 use super::lane::{Lane, LaneState};
-use super::policy::Calls;
 use super::{Engine, closed};
-use crate::queue::{Step, Time};
+use crate::queue::Step;
 use crate::rt::{self, MutexGuard, Timer};
 
 /// Before a call, the driver lets other tasks run as long as they bring requests, so that callers who have
@@ -26,11 +25,12 @@ pub(super) fn start_or_wake(
     lane: &Arc<Lane>,
     mut state: MutexGuard<'_, LaneState>,
 ) {
-    if state.has_driver || state.has_ended {
-        return lane.wake_driver(state);
-    }
-    state.has_driver = true;
+    let is_new = !(state.has_driver || state.has_ended);
+    state.has_driver |= is_new;
     drop(state);
+    if !is_new {
+        return lane.wake_driver();
+    }
     // Create the driver before the task: a runtime that is ending drops the task before its first poll, and
     // dropping the driver must still tell the callers. Otherwise they would wait forever.
     let mut driver = Driver {
@@ -40,14 +40,6 @@ pub(super) fn start_or_wake(
         is_done: false,
     };
     lane.runtime.spawn_counted(&engine.core, async move { driver.drive().await });
-}
-
-/// The driver's next action.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
-enum Next {
-    Call(Flight),
-    SleepUntil(Time),
-    End,
 }
 
 struct Driver {
@@ -66,18 +58,18 @@ impl Driver {
             self.gather(answered).await;
             answered = 0;
             match self.next() {
-                Next::Call(mut flight) => {
+                Step::Call(mut flight) => {
                     flight.timer = std::mem::take(&mut self.timer);
                     answered = flight.fly().await;
                     self.timer = std::mem::take(&mut flight.timer);
                 }
-                Next::SleepUntil(time) => {
+                Step::SleepUntil(time) => {
                     let timer = rt::sleep_until(engine.core.instant_of(time));
                     let wakeup = lane.wakeup();
                     futures::pin_mut!(timer, wakeup);
-                    select(timer, wakeup).await;
+                    select(wakeup, timer).await;
                 }
-                Next::End => return,
+                Step::Idle => return,
             }
         }
     }
@@ -100,7 +92,8 @@ impl Driver {
         }
     }
 
-    fn next(&mut self) -> Next {
+    /// What to do now; if it is nothing, the driver ends.
+    fn next(&mut self) -> Step<Flight> {
         let (engine, lane) = (&self.engine, &self.lane);
         if engine.is_closed() {
             tell_failed(lane.drain(engine), &closed());
@@ -110,8 +103,7 @@ impl Driver {
             let (step, refused) = state.queue.step(engine.core.now());
             let next = self.carry_out(step, &mut state);
             state.observe(engine);
-            state.driver_sleeps = matches!(next, Next::SleepUntil(_));
-            if matches!(next, Next::End) {
+            if matches!(next, Step::Idle) {
                 state.has_driver = false;
                 self.is_done = true;
             }
@@ -123,16 +115,11 @@ impl Driver {
         next
     }
 
-    fn carry_out(&self, step: Step, state: &mut LaneState) -> Next {
+    fn carry_out(&self, step: Step, state: &mut LaneState) -> Step<Flight> {
         let engine = &self.engine;
-        let gives_back = matches!(step, Step::Idle)
-            && !engine.is_closed()
-            && state.calls.as_mut().is_some_and(Calls::must_give_back);
         match step {
-            Step::SleepUntil(time) => return Next::SleepUntil(time),
-            Step::Idle if !engine.opt_ins.leases.is_call_wanted() && !gives_back => {
-                return Next::End;
-            }
+            Step::SleepUntil(time) => return Step::SleepUntil(time),
+            Step::Idle if !engine.opt_ins.leases.is_call_wanted() => return Step::Idle,
             Step::Call(_) | Step::Idle => {}
         }
         let knowledge = engine.knowledge();
@@ -146,10 +133,10 @@ impl Driver {
         };
         let call = match step {
             Step::Call(call) => call,
-            _ if lease.is_some() || gives_back => state.queue.call_without_callers(),
-            _ => return Next::End,
+            _ if lease.is_some() => state.queue.call_without_callers(),
+            _ => return Step::Idle,
         };
-        Next::Call(Flight::new(engine, &self.lane, state, &knowledge, call, lease))
+        Step::Call(Flight::new(engine, &self.lane, state, &knowledge, call, lease))
     }
 }
 
@@ -162,7 +149,7 @@ impl Drop for Driver {
         }
         let unwanted = {
             let mut state = self.lane.lock();
-            (state.has_driver, state.driver_sleeps) = (false, false);
+            state.has_driver = false;
             state.reservation.take()
         };
         self.engine.core.runtime_ended(&self.lane.runtime);

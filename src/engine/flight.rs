@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::answer::tell_by_turns;
 use super::attempts::Attempts;
+use super::group::groups_of;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
+use super::refund::Entry;
 use super::reservation::Reservation;
 use super::retry::{FIRST_PAUSE, is_certain, longer};
 use super::{Engine, closed, micros};
@@ -89,7 +91,7 @@ impl Flight {
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
         let attempts = Attempts::of(call.reserve, reservation.as_ref());
-        let number = state.next_number(engine);
+        let number = engine.is_numbered().then(|| state.next_number());
         Flight {
             id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
@@ -125,11 +127,12 @@ impl Flight {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
                 let is_known =
                     !self.engine.is_redissons_limiter() && error.execution() != Execution::Unknown;
-                if !(self.was_left_unanswered || is_known) {
+                if is_known {
+                    self.lane.lock().idle.extend(self.number.clone());
+                } else if !self.was_left_unanswered {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
-                self.give_back_again();
                 (self.failed(&error), Vec::new())
             }
         };
@@ -160,12 +163,26 @@ impl Flight {
         total_permits(&self.call.groups)
     }
 
+    /// Gives back, in the background, what attempts may have been granted whose answers were lost. If one is still on
+    /// its way, its grant is not used by anybody and expires; the same goes for one dated by the server's clock.
     fn give_back_unconfirmed(&self) {
         self.abandon_number();
-        if self.engine.semaphore.is_some() {
-            return self.give_back_permits();
+        let (engine, permits) = (&self.engine, self.permits());
+        if engine.semaphore.is_some() && !engine.is_plain_semaphore() {
+            drop(self.hold(0, permits, false));
         }
-        self.give_back_all_unconfirmed(&self.attempts.dates());
+        for date in self.attempts.dates() {
+            let give_back = |engine: &Arc<Engine>, permits| {
+                engine.give_back(&Entry::new(self.id, date, permits), permits);
+            };
+            if engine.members.is_empty() {
+                give_back(engine, permits);
+            }
+            for (at, member) in engine.members.iter().enumerate() {
+                let groups = groups_of(&self.call.groups, &self.call.costs, at);
+                give_back(&member.engine, total_permits(&groups));
+            }
+        }
     }
 
     /// The latest time seen on the server's clock; the server is asked if none has been seen.
@@ -343,7 +360,6 @@ impl Drop for Flight {
         if !self.has_ended {
             self.observer.tell(CallEvent::Abandoned);
             self.give_back_unconfirmed();
-            self.give_back_elsewhere();
             // Dropped unanswered, the callers start over.
             drop(self.abandoned());
         }

@@ -96,7 +96,11 @@ impl Engine {
 }
 
 /// The part of the requests that concerns one limiter.
-fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> Vec<RequestGroup> {
+pub(super) fn groups_of(
+    groups: &[RequestGroup],
+    costs: &[Arc<MemberCosts>],
+    at: usize,
+) -> Vec<RequestGroup> {
     let of_one = |(group, costs): (&RequestGroup, &Arc<MemberCosts>)| RequestGroup {
         permits: costs[at].into(),
         ..*group
@@ -132,18 +136,5 @@ impl Flight {
             Arc::new(Decided::new(engine, entry, limit.rate, left))
         });
         entries.collect()
-    }
-
-    /// Gives back the permits that attempts with unknown outcomes may have been granted at these dates.
-    pub(super) fn give_back_all_unconfirmed(&self, dates: &[i64]) {
-        let engine = &self.engine;
-        if engine.members.is_empty() {
-            engine.give_back_unconfirmed(self.id, dates, self.permits());
-        }
-        for (at, member) in engine.members.iter().enumerate() {
-            let groups = groups_of(&self.call.groups, &self.call.costs, at);
-            let permits = crate::store::total_permits(&groups);
-            member.engine.give_back_unconfirmed(self.id, dates, permits);
-        }
     }
 }

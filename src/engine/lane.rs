@@ -8,7 +8,6 @@ use tokio::sync::Notify;
 
 use super::Engine;
 use super::answer::Caller;
-use super::policy::Calls;
 use super::reservation::Reservation;
 use super::runtimes::Runtime;
 use crate::error::{Error, ErrorKind, Execution};
@@ -21,10 +20,10 @@ use crate::store::LaneCall;
 pub(super) struct Lane {
     pub(super) runtime: Arc<Runtime>,
     state: Mutex<LaneState>,
-    /// Notified when a sleeping driver has work to do.
+    /// Notified when there may be work for a driver that sleeps.
     driver_wakeup: Notify,
-    /// Of a limiter with a policy: lanes for calls that do not go through the queue, none of which has a call now.
-    pub(super) refunds: Mutex<Vec<Calls>>,
+    /// Held by the task that gives back what a call may have been granted whose outcome is unknown.
+    pub(super) gives_back: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -32,12 +31,10 @@ pub(super) struct LaneState {
     pub(super) queue: Queue<Caller>,
     /// Permits that the server has set aside for the first pending request.
     pub(super) reservation: Option<Reservation>,
-    /// The calls of a limiter with a policy.
-    pub(super) calls: Option<Calls>,
+    /// If calls are numbered: the last calls of those of the store's lanes that have no call now.
+    pub(super) idle: Vec<LaneCall>,
     /// A driver task exists or is about to be started. Without one, nothing is pending.
     pub(super) has_driver: bool,
-    /// The driver is waiting for a time or a wakeup.
-    pub(super) driver_sleeps: bool,
     /// The runtime has ended: no more requests may join.
     pub(super) has_ended: bool,
     /// The pause after the next call's first attempt, if earlier calls have failed: without it, each new caller would
@@ -51,7 +48,8 @@ impl Lane {
     fn new(runtime: Arc<Runtime>, permits_return: bool) -> Self {
         let queue = Queue::new(permits_return);
         let state = Mutex::new(LaneState { queue, ..LaneState::default() });
-        Lane { runtime, state, driver_wakeup: Notify::new(), refunds: Mutex::default() }
+        let (driver_wakeup, gives_back) = Default::default();
+        Lane { runtime, state, driver_wakeup, gives_back }
     }
 
     /// Whether this is called outside the lane's runtime, which may then be parked forever. The client's own thread
@@ -67,18 +65,13 @@ impl Lane {
 
     /// Changes the state, and wakes the driver if it sleeps.
     pub(super) fn change(&self, change: impl FnOnce(&mut LaneState)) {
-        let mut state = self.lock();
-        change(&mut state);
-        self.wake_driver(state);
+        change(&mut self.lock());
+        self.wake_driver();
     }
 
-    /// Wakes the driver if it sleeps.
-    pub(super) fn wake_driver(&self, state: MutexGuard<'_, LaneState>) {
-        let sleeps = state.driver_sleeps;
-        drop(state);
-        if sleeps {
-            self.driver_wakeup.notify_one();
-        }
+    /// Wakes the driver if it sleeps, or keeps it from sleeping. Called without the lock.
+    pub(super) fn wake_driver(&self) {
+        self.driver_wakeup.notify_one();
     }
 
     /// Waits until the driver is woken.
@@ -97,11 +90,9 @@ impl Lane {
 }
 
 impl LaneState {
-    /// The number of the next call, if calls are numbered.
-    pub(super) fn next_number(&mut self, engine: &Engine) -> Option<LaneCall> {
-        let is_numbered =
-            engine.rules.policy().is_some() || engine.has_policies() || engine.is_plain_semaphore();
-        is_numbered.then(|| self.calls.get_or_insert_with(Calls::new).begin())
+    /// The number of the next call, in a lane that has no other until this one is answered, and put back.
+    pub(super) fn next_number(&mut self) -> LaneCall {
+        self.idle.pop().as_ref().map_or_else(LaneCall::first, LaneCall::next)
     }
 
     /// The error for a request that finds the queue full; `None` if it may join.
@@ -119,6 +110,11 @@ impl LaneState {
 }
 
 impl Engine {
+    /// Whether its calls are numbered, because there is no log in which a repeated one could find its entry.
+    pub(super) fn is_numbered(&self) -> bool {
+        self.rules.policy().is_some() || self.has_policies() || self.is_plain_semaphore()
+    }
+
     pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
         lock(&self.lanes).clone()
     }

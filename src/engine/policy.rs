@@ -3,23 +3,22 @@
 //! Such a limiter has no log in which a repeated call could find its entry. Instead its calls are numbered, lane by
 //! lane, and the store keeps the last one of each lane: a call that comes twice gets the first answer again, and
 //! one that comes after a later one does nothing. What a call may have been granted whose outcome is unknown is
-//! given back by the next call of its lane.
+//! given back by a later call of its lane, which has no requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::driver::start_or_wake;
 use super::flight::Flight;
-use super::lane::LaneState;
 use super::refund::BACKGROUND_DEADLINE;
 use super::{Engine, instant_after};
-use crate::error::{Error, Operation};
+use crate::error::{Error, Execution, Operation};
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::rt::{self, lock};
+use crate::rt;
 use crate::store::{AcquireReply, LaneCall, PolicyCall, Reply, RequestGroup, StoreCall};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,61 +37,6 @@ impl Followed {
 
 /// A lane's record is kept for a minute at least.
 pub(super) const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
-
-/// The pause between calls that only give back what a plain semaphore's call may have taken: requests wait behind them.
-const GIVE_BACK_EVERY: Duration = Duration::from_secs(5);
-
-/// The calls of one lane, by their numbers.
-#[derive(Debug)]
-pub(super) struct Calls {
-    /// The name under which the store keeps the last call: no other calls have it.
-    lane: Arc<str>,
-    last: u64,
-    /// The first call, since the last grant, whose grant nobody has received, if it has one.
-    abandoned: Option<u64>,
-    /// A call of its own has been made for what was abandoned.
-    has_given_back: bool,
-}
-
-impl Calls {
-    /// Of a new lane, with a name that no other has, in whatever client: `lua/foreign/log.lua` reads its beginning as a
-    /// number.
-    pub(super) fn new() -> Self {
-        let lane = format!("{:016x}", rt::random()).into();
-        Calls { lane, last: 0, abandoned: None, has_given_back: true }
-    }
-
-    pub(super) fn begin(&mut self) -> LaneCall {
-        self.last += 1;
-        LaneCall {
-            name: self.lane.clone(),
-            number: self.last,
-            abandon: self.abandoned,
-            max_age_us: None,
-        }
-    }
-
-    /// The call was answered. If the store keeps it as the lane's last one, nothing earlier can be carried out any
-    /// more, and what was abandoned has been given back.
-    fn answered(&mut self, call: &LaneCall, is_kept: bool, may_have_another_grant: bool) {
-        if is_kept {
-            self.abandoned = None;
-        } else if may_have_another_grant {
-            self.abandon(call);
-        }
-    }
-
-    /// Nobody knows what the call was granted, and nobody will use it.
-    fn abandon(&mut self, call: &LaneCall) {
-        self.abandoned.get_or_insert(call.number);
-    }
-
-    /// Whether a call should give back what was abandoned, as no other call may come soon. Says so once for each
-    /// failed call of callers: if the server is away, the next call of callers does it.
-    pub(super) fn must_give_back(&mut self) -> bool {
-        !std::mem::replace(&mut self.has_given_back, true) && self.abandoned.is_some()
-    }
-}
 
 impl Flight {
     pub(super) fn attempt_policy(
@@ -123,69 +67,51 @@ impl Flight {
         Some(LaneCall { max_age_us, ..self.number.clone()? })
     }
 
-    pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
-        if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
-            let is_kept = grants || self.call.groups.is_empty();
-            let may_have_another_grant = !self.attempts.is_first();
-            calls.answered(number, is_kept, may_have_another_grant);
-            if may_have_another_grant && !is_kept {
-                calls.has_given_back = false;
-            }
-        }
-    }
-
-    /// The outcome of the call stays unknown. A call that has no requests is not followed by another such call at once:
-    /// see [`give_back_again`](Self::give_back_again).
+    /// Nobody uses what the call was granted, or may yet be. Calls of its own give it back, on the client's own thread,
+    /// because the current runtime may be ending. The queue goes on with another lane, and does not wait for them.
     pub(super) fn abandon_number(&self) {
-        if let Some(number) = &self.number
-            && let Some(calls) = &mut self.lane.lock().calls
-        {
-            calls.abandon(number);
-            if !self.call.groups.is_empty() {
-                calls.has_given_back = false;
+        let Some(number) = &self.number else { return };
+        let number = LaneCall { abandon: Some(number.number), ..number.next() };
+        let (engine, lane) = (&self.engine, self.lane.clone());
+        let members = engine.members.iter().map(|member| &member.engine);
+        let back = members.chain([engine]).map(|it| give_back_abandoned(it, number.clone()));
+        let back: Vec<_> = back.collect();
+        let Ok(runtime) = engine.core.background() else { return };
+        runtime.spawn_counted(&engine.core, async move {
+            // Otherwise a server that stays away would be asked more and more often.
+            let _turn = lane.gives_back.lock().await;
+            if join_all(back).await.iter().all(|is_back| *is_back) {
+                lane.lock().idle.push(LaneCall { abandon: None, ..number });
             }
-        }
-    }
-
-    /// The call has failed. If it had no requests, another one follows after a pause, for as long as the server is away,
-    /// but only for a plain semaphore: nothing else brings its permits back, as time does for policies.
-    pub(super) fn give_back_again(&self) {
-        if !self.call.groups.is_empty() || !self.engine.is_plain_semaphore() {
-            return;
-        }
-        let (engine, lane) = (Arc::downgrade(&self.engine), self.lane.clone());
-        self.lane.runtime.spawn(async move {
-            rt::sleep(GIVE_BACK_EVERY).await;
-            let Some(engine) = engine.upgrade() else { return };
-            let mut state = lane.lock();
-            if let Some(calls) = &mut state.calls {
-                calls.has_given_back = false;
-            }
-            start_or_wake(&engine, &lane, state);
         });
     }
+}
 
-    /// The call is dropped with its runtime, and so is its lane: no later call of the lane gives back what this one may
-    /// have been granted. The client's own thread does, because the current runtime starts no more tasks.
-    pub(super) fn give_back_elsewhere(&self) {
-        let engine = &self.engine;
-        if engine.is_closed() {
-            return;
-        }
-        let members = engine.members.iter().map(|member| &member.engine);
-        for engine in members.chain([engine]) {
-            if engine.rules.policy().is_none() && !engine.is_plain_semaphore() {
-                continue;
+/// Gives back what a call was granted, by this later one of its lane that has no requests; returns whether it was
+/// answered. If the other was not carried out by then, it has no effect any more.
+fn give_back_abandoned(
+    engine: &Arc<Engine>,
+    number: LaneCall,
+) -> impl Future<Output = bool> + Send + use<> {
+    let mut deadline = instant_after(BACKGROUND_DEADLINE);
+    let give_up = deadline + LONGEST_ATTEMPTS;
+    // A client that nobody has any more attempts it no longer than other calls in the background.
+    let engine = Arc::downgrade(engine);
+    async move {
+        while let Some(engine) = engine.upgrade() {
+            match engine.call_without_requests(number.clone(), deadline).await {
+                Ok(()) => return true,
+                Err(error) if error.execution() == Execution::Executed => return false,
+                Err(_) => {}
             }
-            let Ok(runtime) = engine.core.own_runtime() else { return };
-            let number = self.lane.lock().calls.as_mut().map(Calls::begin);
-            let Some(number) = number else { return };
-            let (core, engine) = (&self.engine.core, engine.clone());
-            runtime.spawn_counted(core, async move {
-                let _may_come_back = engine.permits_may_come_back();
-                let _ = engine.give_back_abandoned(number).await;
-            });
+            // Nothing else brings a plain semaphore's permits back, as time does for policies.
+            let is_late = rt::now() > give_up && !engine.is_plain_semaphore();
+            if is_late || engine.is_closed() {
+                return false;
+            }
+            deadline = instant_after(BACKGROUND_DEADLINE);
         }
+        false
     }
 }
 
@@ -211,23 +137,25 @@ impl Engine {
         self.rules.policy().is_some_and(|policy| policy.rules.is_queue())
     }
 
-    /// Makes a call without requests, which gives back what its lane has abandoned.
-    async fn give_back_abandoned(self: &Arc<Self>, number: LaneCall) -> Result<(), Error> {
-        let deadline = instant_after(BACKGROUND_DEADLINE);
+    async fn call_without_requests(
+        self: &Arc<Self>,
+        number: LaneCall,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let _may_come_back = self.permits_may_come_back();
         if let Some(policy) = self.rules.policy() {
             let call = |lane| self.policy_call(policy, lane, Vec::new());
             let reply =
                 self.attempt_numbered(Operation::Refund, deadline, false, number, call).await?;
             self.observer.noted(reply.notes);
-        } else if let Some(semaphore) = &self.semaphore {
+        } else if let Some(semaphore) = self.semaphore.as_ref().filter(|it| it.is_plain()) {
             let call = |lane| semaphore.call_without_requests(lane);
             self.attempt_numbered(Operation::Release, deadline, false, number, call).await?;
         }
         Ok(())
     }
 
-    /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody
-    /// waits for it: a lane whose call has an answer is used again, and another call takes another lane.
+    /// Makes a call outside of the queue until it is answered.
     pub(super) async fn call_numbered<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
@@ -236,12 +164,11 @@ impl Engine {
         call: impl Fn(LaneCall) -> C + Send + Sync,
     ) -> Result<C::Reply, Error> {
         let lane = self.lane()?;
-        let idle = lock(&lane.refunds).pop();
-        let mut calls = idle.unwrap_or_else(Calls::new);
+        let number = lane.lock().next_number();
         let answer =
-            self.attempt_numbered(operation, deadline, fails_fast, calls.begin(), call).await;
+            self.attempt_numbered(operation, deadline, fails_fast, number.clone(), call).await;
         if answer.is_ok() {
-            lock(&lane.refunds).push(calls);
+            lane.lock().idle.push(number);
         }
         answer
     }

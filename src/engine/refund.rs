@@ -138,20 +138,6 @@ impl Engine {
         let _ = self.begin_to_give_back(entry, permits);
     }
 
-    /// Gives back, in the background, all permits that attempts may have been granted whose answers were
-    /// lost; `dates` are the dates of their entries. If an attempt is still on its way, its grant is not
-    /// used by anybody and expires; the same goes for an attempt dated by the server's clock.
-    pub(super) fn give_back_unconfirmed(
-        self: &Arc<Self>,
-        id: EntryId,
-        dates: &[i64],
-        permits: u64,
-    ) {
-        for &date in dates {
-            self.give_back(&Entry::new(id, date, permits), permits);
-        }
-    }
-
     /// Gives permits of an entry back in the background; returns a future to await if completion matters.
     /// Permits that cannot be given back expire.
     pub(super) fn begin_to_give_back(

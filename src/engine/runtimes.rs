@@ -17,6 +17,7 @@ use super::{Core, Engine, Tasks, closed};
 use crate::error::Error;
 use crate::rt::atomic::{AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
+use crate::store::Store;
 
 /// A runtime that does not run a task for this long counts as parked.
 const PARKED_AFTER: Duration = Duration::from_millis(200);
@@ -72,6 +73,18 @@ impl Runtime {
             let _busy = busy;
             task.await;
         });
+    }
+
+    /// Runs `work` here. It goes on if the future is dropped.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, answer) = oneshot::channel();
+        self.spawn(async move {
+            let _ = done.send(work.await);
+        });
+        answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
@@ -160,6 +173,18 @@ impl Core {
         Ok(runtime)
     }
 
+    /// The runtime for what must go on wherever callers block, park or end theirs: the client's own thread, or in a
+    /// forked child, which does not have it, the current one. That is also taken where a test sets the time, or pauses
+    /// its runtime's: the thread's own time would not follow.
+    pub(super) fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+        let is_simulated =
+            cfg!(test) && self.clock.is_servers() && !matches!(self.store, Store::Redis(_));
+        if is_simulated || self.clock.told_us().is_some() {
+            return self.runtime();
+        }
+        self.own_runtime().or_else(|_| self.runtime())
+    }
+
     /// Runs `work` in the current runtime, or on the client's own thread if there is none. On that thread,
     /// the work continues even if the future is dropped.
     pub(crate) async fn in_runtime<T: Send + 'static>(
@@ -170,11 +195,7 @@ impl Core {
         if rt::current_id() == Some(runtime.id) {
             return work.await;
         }
-        let (done, answer) = oneshot::channel();
-        runtime.spawn(async move {
-            let _ = done.send(work.await);
-        });
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        runtime.run(work).await
     }
 
     /// Sleeps, wherever it is called: a timer of its own would panic outside of runtimes.

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{Either, select};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use super::answer::{Answer, Caller, Decided, Granted, tell};
 use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::{BACKGROUND_DEADLINE, Entry};
 use super::retry::within;
-use super::runtimes::Runtime;
-use super::{Core, Engine, Tasks, instant_after};
+use super::{Core, Engine, instant_after};
 use crate::decision::DecidedBy;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
@@ -28,7 +27,7 @@ use crate::rt::{self, Mutex, lock};
 use crate::store::{
     AcquireReply, CallId, LaneCall, MESSAGES_PER_CALL, PermitId, RenewCall, Reply, RequestGroup,
     Returned, SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased,
-    SemaphoreTerms, SetPermits, SetPermitsCall, Store,
+    SemaphoreTerms, SetPermits, SetPermitsCall,
 };
 use crate::wire::entry::{EntryId, ID_LEN};
 
@@ -39,10 +38,10 @@ pub(crate) struct Semaphore {
     held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
     /// What the next call gives back.
     returns: Mutex<Vec<Return>>,
-    /// Whether a task gives permits back, renews them, listens.
-    gives_back: AtomicBool,
-    renews: AtomicBool,
-    listens: AtomicBool,
+    /// Held by the task that gives permits back, that renews them, that listens.
+    gives_back: Turn,
+    renews: Turn,
+    listens: Turn,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
     /// How many other clients listened when permits were last given back; [`UNKNOWN`] if nobody has said.
@@ -52,12 +51,12 @@ pub(crate) struct Semaphore {
     behind: AtomicI64,
 }
 
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
 /// Permits that are given back.
 struct Return {
     held: Arc<Held>,
     done: Option<oneshot::Sender<Result<Returned, Error>>>,
-    /// What must live until then: without its client, the client's thread would end.
-    _keeps: Option<Box<dyn Send + Sync>>,
 }
 
 /// Permits that one request was granted. Dropped, they are given back in the background.
@@ -111,16 +110,16 @@ impl Semaphore {
             terms,
             held: Mutex::default(),
             returns: Mutex::default(),
-            gives_back: AtomicBool::new(false),
-            renews: AtomicBool::new(false),
-            listens: AtomicBool::new(false),
+            gives_back: Turn::default(),
+            renews: Turn::default(),
+            listens: Turn::default(),
             hears: AtomicBool::new(false),
             others: AtomicI64::new(UNKNOWN),
             behind: AtomicI64::new(0),
         }
     }
 
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.terms.kind == SemaphoreKind::Plain
     }
 
@@ -168,35 +167,6 @@ impl Semaphore {
     }
 }
 
-/// Marks that a task of a semaphore runs, until it ends or is dropped with its thread.
-struct Running {
-    engine: Arc<Engine>,
-    flag: fn(&Semaphore) -> &AtomicBool,
-    has_ended: bool,
-}
-
-impl Running {
-    /// `None` if there is such a task already.
-    fn begin(engine: &Arc<Engine>, flag: fn(&Semaphore) -> &AtomicBool) -> Option<Self> {
-        let is_running = flag(engine.semaphore.as_ref()?).swap(true, Ordering::AcqRel);
-        (!is_running).then(|| Running { engine: engine.clone(), flag, has_ended: false })
-    }
-
-    /// The task ends, and another one may begin at once.
-    fn end(&mut self) {
-        if let (false, Some(semaphore)) = (self.has_ended, &self.engine.semaphore) {
-            (self.flag)(semaphore).store(false, Ordering::Release);
-        }
-        self.has_ended = true;
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 impl Flight {
     /// The ids of the permits of this call.
     fn permits_id(&self) -> CallId {
@@ -216,20 +186,14 @@ impl Flight {
         let terms = semaphore.terms;
         let call = SemaphoreAcquireCall {
             terms,
-            at: terms.told_ms(&engine.core),
+            // Nothing of a plain semaphore depends on the time, and reading its clock costs a server a tenth of a call.
+            at: if semaphore.is_plain() { Some(0) } else { engine.core.told_ms() },
             id: self.permits_id(),
             lane: self.number.clone(),
             is_repeat: !self.attempts.is_first(),
             groups: groups.to_vec(),
         };
         engine.attempt(call, limit)
-    }
-
-    /// Gives back what this call may have been granted; a plain semaphore's next call does that.
-    pub(super) fn give_back_permits(&self) {
-        if !self.engine.is_plain_semaphore() {
-            drop(self.hold(0, self.permits(), false));
-        }
     }
 
     /// Permits of this call for one of its requests, from this one on.
@@ -239,43 +203,23 @@ impl Flight {
         let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(granted_at, ms));
         // A call has fewer requests, and grants fewer permits, than a `u32` counts.
         let [first, permits] = [first, permits].map(|number| number.min(u32::MAX.into()) as u32);
-        Hold::begin(
-            &self.engine,
-            Held {
-                call: self.permits_id(),
-                first,
-                permits,
-                ends: AtomicU64::new(ends),
-                granted_at,
-                may_be_passed_on: AtomicBool::new(are_granted),
-                is_lost: AtomicBool::new(false),
-                is_over: AtomicBool::new(false),
-                has_ended: Notify::new(),
-                process: std::process::id(),
-            },
-        )
-    }
-}
-
-impl SemaphoreTerms {
-    /// The time that calls name. Nothing of a plain semaphore depends on it, and reading its clock costs a server a
-    /// tenth of a call.
-    fn told_ms(&self, core: &Core) -> Option<i64> {
-        if self.kind == SemaphoreKind::Plain { Some(0) } else { core.told_ms() }
+        let held = Held {
+            call: self.permits_id(),
+            first,
+            permits,
+            ends: AtomicU64::new(ends),
+            granted_at,
+            may_be_passed_on: AtomicBool::new(are_granted),
+            is_lost: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            has_ended: Notify::new(),
+            process: std::process::id(),
+        };
+        Hold::begin(&self.engine, held)
     }
 }
 
 impl Core {
-    /// The runtime for what must go on wherever a holder blocks: the client's own thread. But where a test sets the time,
-    /// or pauses its runtime's, the thread's own time would not follow.
-    fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
-        let is_simulated = cfg!(test) && !matches!(self.store, Store::Redis(_));
-        if is_simulated || self.clock.told_us().is_some() {
-            return self.runtime();
-        }
-        self.own_runtime()
-    }
-
     /// The time that calls name, in epoch ms; `None`: the store's own.
     pub(crate) fn told_ms(&self) -> Option<i64> {
         self.clock.told_us().map(|us| us.div_euclid(1000))
@@ -349,12 +293,11 @@ impl Held {
         self: &Arc<Self>,
         engine: &Arc<Engine>,
         done: Option<oneshot::Sender<Result<Returned, Error>>>,
-        keeps: Option<Box<dyn Send + Sync>>,
     ) -> bool {
         let gives_back = self.end(engine);
         if gives_back {
             engine.stand_in_has_more();
-            engine.give_permits_back(Return { held: self.clone(), done, _keeps: keeps });
+            engine.give_permits_back(Return { held: self.clone(), done });
         }
         gives_back
     }
@@ -366,7 +309,7 @@ impl Hold {
         if let Some(semaphore) = &engine.semaphore {
             lock(&semaphore.held).insert((held.call, held.first), held.clone());
             if semaphore.terms.renews {
-                engine.start_renewing();
+                engine.start_renewing(semaphore);
             }
         }
         Arc::new(Hold { engine: engine.clone(), held })
@@ -415,22 +358,15 @@ impl Hold {
         }
     }
 
-    pub(crate) fn give_back(
-        &self,
-        done: Option<oneshot::Sender<Result<Returned, Error>>>,
-        keeps: Option<Box<dyn Send + Sync>>,
-    ) -> bool {
-        self.held.give_back(&self.engine, done, keeps)
+    /// Gives the permits back in the background.
+    pub(crate) fn give_back(&self) {
+        self.held.give_back(&self.engine, None);
     }
 
     /// Gives the permits back, and says what became of them. It goes on if the future is dropped.
-    pub(crate) async fn release(
-        &self,
-        deadline: Duration,
-        keeps: Option<Box<dyn Send + Sync>>,
-    ) -> Result<Returned, Error> {
+    pub(crate) async fn release(&self, deadline: Duration) -> Result<Returned, Error> {
         let (done, answer) = oneshot::channel();
-        if !self.give_back(Some(done), keeps) {
+        if !self.held.give_back(&self.engine, Some(done)) {
             return Ok(Returned::Gone);
         }
         let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(super::closed())));
@@ -445,7 +381,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.give_back(None, None);
+        self.give_back();
     }
 }
 
@@ -463,23 +399,19 @@ impl Engine {
         }
         lock(&semaphore.returns).push(what);
         self.pass_on();
-        let running = {
+        let turn = {
             let returns = lock(&semaphore.returns);
-            let begin = || Running::begin(self, |semaphore| &semaphore.gives_back);
-            if returns.is_empty() { None } else { begin() }
+            let turn = || semaphore.gives_back.clone().try_lock_owned().ok();
+            if returns.is_empty() { None } else { turn() }
         };
-        let Some(running) = running else { return };
+        let Some(turn) = turn else { return };
         match self.core.background() {
             Ok(runtime) => {
-                let busy = Tasks::begin_in(&self.core, runtime.id);
-                runtime.spawn(async move {
-                    let _busy = busy;
-                    give_all_back(running).await;
-                });
+                runtime.spawn_counted(&self.core, give_all_back(self.clone(), turn));
             }
             Err(error) => {
                 let failed = std::mem::take(&mut *lock(&semaphore.returns));
-                drop(running);
+                drop(turn);
                 failed.into_iter().for_each(|what| what.end(Err(error.clone())));
             }
         }
@@ -524,8 +456,10 @@ impl Engine {
         }
         let mut state = lane.lock();
         let caller = state.queue.take_first(permits)?;
-        if state.queue.is_asking() || state.queue.is_idle() {
-            lane.wake_driver(state);
+        let wakes = state.queue.is_asking() || state.queue.is_idle();
+        drop(state);
+        if wakes {
+            lane.wake_driver();
         }
         Some(caller)
     }
@@ -554,12 +488,13 @@ impl Engine {
         what.end(answer.map(|released| worst(released.returned.into_iter())));
     }
 
-    fn start_renewing(self: &Arc<Self>) {
-        if let Some(mut running) = Running::begin(self, |semaphore| &semaphore.renews)
+    fn start_renewing(self: &Arc<Self>, semaphore: &Semaphore) {
+        if let Ok(turn) = semaphore.renews.clone().try_lock_owned()
             && let Ok(runtime) = self.core.background()
         {
+            let (engine, mut turn) = (self.clone(), Some(turn));
             runtime.spawn(async move {
-                while let Some(pause) = renew(&mut running).await {
+                while let Some(pause) = renew(&engine, &mut turn).await {
                     rt::sleep(pause).await;
                 }
             });
@@ -606,7 +541,7 @@ impl Engine {
         for held in overdue {
             // Its holder may know by now: it is not revived. What is left of it comes back.
             held.lose(self);
-            held.give_back(self, None, None);
+            held.give_back(self, None);
         }
         let permits: Vec<_> = due.iter().flat_map(|held| held.ids()).collect();
         let began = self.core.now();
@@ -638,7 +573,7 @@ impl Engine {
                 false => {
                     held.lose(self);
                     // Of several permits, some may still be out.
-                    held.give_back(self, None, None);
+                    held.give_back(self, None);
                 }
             }
         }
@@ -658,11 +593,7 @@ impl Engine {
     /// Hears of permits that others give back, for as long as somebody waits here.
     pub(super) fn listen(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
-        if semaphore.listens.load(Ordering::Acquire) {
-            return;
-        }
-        let running = Running::begin(self, |semaphore| &semaphore.listens);
-        let Some(mut running) = running else { return };
+        let Ok(turn) = semaphore.listens.clone().try_lock_owned() else { return };
         let Ok(runtime) = self.core.background() else { return };
         let (engine, heard) = (self.clone(), Arc::downgrade(self));
         let heard = move |messages| {
@@ -694,7 +625,7 @@ impl Engine {
                 semaphore.hears.store(false, Ordering::Release);
                 semaphore.change_behind(0);
             }
-            running.end();
+            drop(turn);
             // Who has begun to wait since then must not rely on messages.
             engine.permits_came_back();
         });
@@ -706,8 +637,7 @@ impl Engine {
 }
 
 /// Renews what is due. Returns when to do so again; `None` if nothing is held any more.
-async fn renew(running: &mut Running) -> Option<Duration> {
-    let engine = running.engine.clone();
+async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> Option<Duration> {
     let semaphore = engine.semaphore.as_ref()?;
     let lease_ms = semaphore.terms.lease_ms?;
     let lease = lease_ms.saturating_mul(1000);
@@ -717,7 +647,7 @@ async fn renew(running: &mut Running) -> Option<Duration> {
         let held = lock(&semaphore.held);
         if held.is_empty() || engine.is_closed() {
             // Under the lock: whoever comes next begins another task.
-            running.end();
+            *turn = None;
             return None;
         }
         for held in held.values() {
@@ -743,8 +673,7 @@ fn ends_after(began: Time, lease_ms: u64) -> Time {
 }
 
 /// Gives permits back, call by call, until none are left to.
-async fn give_all_back(mut running: Running) {
-    let engine = running.engine.clone();
+async fn give_all_back(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
     let Some(semaphore) = &engine.semaphore else { return };
     loop {
         // Those that are given back at the same time share the call.
@@ -753,7 +682,7 @@ async fn give_all_back(mut running: Running) {
             let mut returns = lock(&semaphore.returns);
             if returns.is_empty() {
                 // Under the lock: whoever comes next begins another task.
-                running.end();
+                drop(turn);
                 return;
             }
             std::mem::take(&mut *returns)

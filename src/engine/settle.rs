@@ -66,10 +66,15 @@ impl Flight {
             Some(it) => Entry::marked(it.mark, granted + leased),
             None => Entry::new(self.id, reply.entry_date, granted + leased),
         };
-        self.number_answered(&mut state, granted + leased > 0);
+        // An earlier attempt may have been granted something, or may yet be.
+        let is_abandoned = granted + leased == 0 && !self.attempts.is_first();
+        state.idle.extend(self.number.clone().filter(|_| !is_abandoned));
         state.observe(engine);
         drop(state);
         drop(knowledge);
+        if is_abandoned {
+            self.abandon_number();
+        }
         if is_other_rate {
             engine.rate_changed();
         }

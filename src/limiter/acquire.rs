@@ -76,7 +76,7 @@ impl RateLimiter {
             return Err(self.invalid(Operation::Acquire, detail));
         }
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
-        self.observed(permits, self.decide(request, None, true)).await
+        self.observed(permits, self.decide(request, None)).await
     }
 
     /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
@@ -121,7 +121,7 @@ impl RateLimiter {
             return Err(self.invalid(Operation::Acquire, detail));
         }
         let request = self.request(permits, MaxWait::None);
-        self.observed(permits, self.decide(request, Some(key.as_ref()), true)).await
+        self.observed(permits, self.decide(request, Some(key.as_ref()))).await
     }
 
     /// Takes `permits`, waiting for them for as long as it takes: it is never denied. Redisson's `acquire(permits)`.
@@ -152,7 +152,7 @@ impl RateLimiter {
                 Time::MAX => MaxWait::Unbounded,
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
-            let answer = self.decide(self.request(permits, max_wait), None, true).await;
+            let answer = self.decide(self.request(permits, max_wait), None).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -205,47 +205,50 @@ impl RateLimiter {
         Some(answer)
     }
 
-    /// Asks the store: through the queue, or beside it for the permits of a key. `consults`: the limiter's policy may
-    /// decide if the server is away.
+    /// Decides a request: by the store, or by the limiter's policy if the server is away. `key`: the key that it is for.
     pub(crate) fn decide<'a>(
         &'a self,
         request: Request,
         key: Option<&'a [u8]>,
-        consults: bool,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
-        let (engine, permits) = (self.engine(), request.fewest());
         // Few calls need what is boxed here, and it would make the future of every call larger.
-        Either::Left(match (self.checked(&request), key) {
-            (Err(error), _) => ready(Err(error)).boxed(),
-            (Ok(_), None) if consults && engine.is_queue() => {
-                self.decide_and_start(request).boxed()
+        Either::Left(match self.checked(&request) {
+            Err(error) => ready(Err(error)).boxed(),
+            Ok(outage) if key.is_none() && self.engine().is_queue() => {
+                self.decide_and_start(request, outage).boxed()
             }
-            (Ok(Some((outage, policy))), _) if consults => {
-                self.decide_with_policy(request, key, outage, policy)
-            }
-            (Ok(_), Some(key)) => {
-                let answer = engine.acquire_once(key, request);
-                answer.map(move |answer| self.decision(answer, permits)).boxed()
-            }
-            (Ok(_), None) if engine.leases().is_on() => {
-                let answer = self.ask_beside_leases(request);
-                answer.map(move |answer| self.decision(answer, permits)).boxed()
-            }
-            (Ok(_), None) => {
-                let answer = engine.acquire(request);
-                return Either::Right(answer.map(move |answer| self.decision(answer, permits)));
-            }
+            Ok(Some(outage)) => self.decide_with_policy(request, key, outage),
+            Ok(None) => return Either::Right(self.ask(request, key)),
         })
     }
 
-    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start.
-    async fn decide_and_start(&self, request: Request) -> Result<Decision, Error> {
-        let waits_for_start = !matches!(request.max_wait, MaxWait::Delay(_));
-        let decision = match self.checked(&request)? {
-            Some((outage, policy)) => {
-                self.decide_with_policy(request, None, outage, policy).await?
+    /// Asks the store: through the queue, or beside it for the permits of a key.
+    pub(crate) fn ask<'a>(
+        &'a self,
+        request: Request,
+        key: Option<&'a [u8]>,
+    ) -> impl Future<Output = Result<Decision, Error>> + Send {
+        let (engine, permits) = (self.engine(), request.fewest());
+        let verdict = match key {
+            Some(key) => Either::Left(engine.acquire_once(key, request).boxed()),
+            None if engine.leases().is_on() => {
+                Either::Left(self.ask_beside_leases(request).boxed())
             }
-            None => self.decide(request, None, false).await?,
+            None => Either::Right(engine.acquire(request)),
+        };
+        verdict.map(move |verdict| self.decision(verdict, permits))
+    }
+
+    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start.
+    async fn decide_and_start(
+        &self,
+        request: Request,
+        outage: Option<(&Outage, OnOutage)>,
+    ) -> Result<Decision, Error> {
+        let waits_for_start = !matches!(request.max_wait, MaxWait::Delay(_));
+        let decision = match outage {
+            Some(outage) => self.decide_with_policy(request, None, outage).await?,
+            None => self.ask(request, None).await?,
         };
         let start = match &decision {
             Decision::Granted(grant) if waits_for_start => grant.starts_here_at(),

@@ -22,15 +22,14 @@ impl RateLimiter {
         self.engine().outage_report()
     }
 
-    /// Lets the server decide, or the policy if the server is away. `key`: the key that the request is for.
+    /// Lets the server decide, or the policy if the server is away.
     ///
     /// Boxed, because the future of every call would be as large otherwise.
     pub(super) fn decide_with_policy<'a>(
         &'a self,
         request: Request,
         key: Option<&'a [u8]>,
-        outage: &'a Outage,
-        policy: OnOutage,
+        (outage, policy): (&'a Outage, OnOutage),
     ) -> BoxFuture<'a, Result<Decision, Error>> {
         OutageAcquire { limiter: self, request, key, outage, policy }.decide().boxed()
     }
@@ -76,12 +75,12 @@ impl OutageAcquire<'_> {
     /// The server's answer, or its failure; `None` if it is known to be away.
     async fn ask_server(&self) -> Option<Result<Decision, Error>> {
         let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
-        match engine.may_ask(self.outage, deadline / ATTEMPTS_PER_DEADLINE as u32).await {
+        match engine.may_ask(deadline / ATTEMPTS_PER_DEADLINE as u32).await {
             Ok(true) => {}
             Ok(false) => return None,
             Err(late) => return Some(Err(self.error(late))),
         }
-        let answer = self.limiter.decide(self.request.clone(), self.key, false);
+        let answer = self.limiter.ask(self.request.clone(), self.key);
         let answer = engine.unless_away(answer).await?;
         if let Err(full) = &answer
             && matches!(full.kind(), ErrorKind::QueueFull { .. })

@@ -50,7 +50,7 @@ impl RateLimiter {
         // Rounded up: the policy's own delay ends within this millisecond.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
         let request = self.request(permits, MaxWait::Delay(delay_ms));
-        self.observed(permits, self.decide(request, None, true)).await
+        self.observed(permits, self.decide(request, None)).await
     }
 
     /// Stores the parameters of this limiter's policy, and says what becomes of what was used under the earlier

@@ -98,9 +98,9 @@ pub(crate) const ATTEMPTS_PER_DEADLINE: u64 = 3;
 
 /// The next action.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Send these requests; the call is in flight from now on.
-    Call(Call),
+pub(crate) enum Step<C = Call> {
+    /// Send this call; it is in flight from now on.
+    Call(C),
     /// Do nothing before this time, unless something happens.
     SleepUntil(Time),
     /// Nothing to do until something happens: no request is pending, or a call is in flight.

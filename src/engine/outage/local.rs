@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join_all, select};
+use futures::future::join_all;
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, MOST_STAND_INS, Outage};
-use crate::engine::{Engine, Tasks, micros};
+use crate::engine::{Engine, Tasks};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;
@@ -29,19 +29,9 @@ pub(super) struct Local {
     /// The rate with which the next acquire creates the server's limiter if it does not exist.
     create: Option<Rate>,
     charges: Vec<Charge>,
-    /// The time since which a task has been writing them.
-    writing_since: Option<Time>,
     /// The date of the last write to the server, and the number of permits in use then.
     in_use: Option<(i64, i64)>,
     was_told_of_nothing: bool,
-}
-
-/// The next step on the way back to the server.
-enum ReturnStep {
-    Done,
-    /// Another task is writing.
-    Wait,
-    Write(Vec<Charge>, Option<Rate>),
 }
 
 impl Outage {
@@ -118,19 +108,12 @@ impl Outage {
         }
     }
 
-    /// The next step before the server decides again. First, charges left over from an earlier attempt are
-    /// written; then the stand-in is removed and its grants are written.
-    fn next_step(&self, engine: &Engine, store: &LocalStore) -> ReturnStep {
-        let now = engine.core.now();
-        let (step, taken) = {
+    /// What must be written before the server decides again, and the rate to create the limiter with. First, those are
+    /// charges left over from an earlier attempt; then the stand-in is removed, and its grants are to be written.
+    fn to_write(&self, engine: &Engine, store: &LocalStore) -> (Vec<Charge>, Option<Rate>) {
+        let (left, taken) = {
             let mut guard = lock(&self.local);
             let local = &mut *guard;
-            // The runtime of the writing task may be parked. Both tasks may then write, but each charge
-            // counts only once.
-            let patience = micros(engine.core.attempt).saturating_mul(2);
-            if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
-                return ReturnStep::Wait;
-            }
             let local_now = store.core.epoch_ms();
             self.forget_expired(engine, &mut local.charges, local_now);
             let mut taken = None;
@@ -147,19 +130,15 @@ impl Outage {
                 taken = Some(stand_in);
             }
             if local.charges.is_empty() {
-                local.writing_since = None;
                 engine.core.outages.remove(self);
-                (ReturnStep::Done, taken)
-            } else {
-                local.writing_since = Some(now);
-                (ReturnStep::Write(local.charges.clone(), local.create), taken)
             }
+            ((local.charges.clone(), local.create), taken)
         };
         if let Some(stand_in) = taken {
             // Callers waiting for permits at the stand-in look again.
             stand_in.permits_came_back();
         }
-        step
+        left
     }
 
     /// Removes a stand-in if neither the permits it started with nor its own grants still count, and no
@@ -167,10 +146,8 @@ impl Outage {
     pub(super) fn forget_spent(&self, engine: &Engine) -> bool {
         let store = engine.core.outages.local_store(&engine.core);
         let now = store.core.epoch_ms();
+        let Ok(_turn) = self.turn.try_lock() else { return false };
         let mut local = lock(&self.local);
-        if local.writing_since.is_some() {
-            return false;
-        }
         self.forget_expired(engine, &mut local.charges, now);
         let counts = |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
             Some(semaphore) => semaphore.held() > 0,
@@ -198,17 +175,15 @@ impl Outage {
         });
     }
 
-    /// The date of a charge, which stays the same however often and by whichever task it is written:
-    /// `date`, unless the charge already has one. `None` means that another task has written it meanwhile.
-    /// A second date would count it twice.
-    fn date(&self, id: EntryId, date: i64) -> Option<i64> {
+    /// Records the date of a charge, which stays the same however often it is written: a second date would count it
+    /// twice.
+    fn is_dated(&self, id: EntryId, date: i64) {
         let mut local = lock(&self.local);
-        let charge = local.charges.iter_mut().find(|charge| charge.id == id)?;
-        Some(*charge.date.get_or_insert(date))
+        let charge = local.charges.iter_mut().find(|charge| charge.id == id);
+        charge.into_iter().for_each(|charge| charge.date = Some(date));
     }
 
-    /// Removes a charge that need not be written any more. It is counted once even if two tasks have
-    /// written it.
+    /// Removes a charge that need not be written any more.
     fn settled(&self, engine: &Engine, id: EntryId, is_written: bool) {
         let permits = {
             let mut local = lock(&self.local);
@@ -235,42 +210,31 @@ impl Engine {
         }
     }
 
-    /// Lets the server decide again: writes the grants made without it, and returns whether it may be asked
-    /// now. Fails if that takes longer than `limit`. If the future is dropped, the next caller writes the
-    /// rest.
+    /// Lets the server decide again, and returns whether it may be asked now. Fails if that takes longer than `limit`;
+    /// it goes on all the same.
     pub(super) async fn end_stand_in(self: &Arc<Self>, limit: Duration) -> Result<bool, Error> {
-        let engine = self.clone();
-        let work = async move {
-            let ended = rt::in_time(rt::sleep(limit), engine.end_stand_in_here()).await;
-            ended.ok_or_else(|| Error::new(ErrorKind::Timeout, Execution::NotExecuted))
-        };
-        self.core.in_runtime(work).await
+        let (engine, late) = (self.clone(), self.core.sleep_until(rt::now() + limit));
+        let work = async move { Ok(engine.let_server_decide().await) };
+        let ended = rt::in_time(late, self.core.background()?.run(work)).await;
+        ended.unwrap_or_else(|| Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted)))
     }
 
-    async fn end_stand_in_here(self: &Arc<Self>) -> bool {
+    /// Writes the grants made without the server, and returns whether it may be asked now. Called on the client's own
+    /// thread.
+    pub(super) async fn let_server_decide(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get() else { return true };
         let store = self.core.outages.local_store(&self.core);
-        loop {
-            // Register before checking the state: otherwise the end of another task's writing could be
-            // missed.
-            let written = outage.written.notified();
-            if self.circuit().is_open() {
-                return false;
+        let _turn = outage.turn.lock().await;
+        while !self.circuit().is_open() {
+            let (charges, create) = outage.to_write(self, store);
+            if charges.is_empty() {
+                return true;
             }
-            match outage.next_step(self, store) {
-                ReturnStep::Done => return true,
-                ReturnStep::Wait => {
-                    let late = rt::sleep(self.core.attempt);
-                    futures::pin_mut!(written, late);
-                    select(written, late).await;
-                }
-                ReturnStep::Write(charges, create) => {
-                    if !self.write(outage, store, charges, create).await {
-                        return false;
-                    }
-                }
+            if !self.write(outage, store, charges, create).await {
+                break;
             }
         }
+        false
     }
 
     /// Writes charges concurrently, because callers wait until all are written. Returns whether the server
@@ -283,13 +247,12 @@ impl Engine {
         create: Option<Rate>,
     ) -> bool {
         let _busy = Tasks::begin(&self.core);
-        let _writing = Writing(outage);
         let written = charges.iter().map(async |charge| {
             let answer = match self.date_of(charge, store.core.epoch_ms()).await {
-                Ok(date) => match outage.date(charge.id, date) {
-                    Some(date) => self.write_charge(charge, date, create).await,
-                    None => return true,
-                },
+                Ok(date) => {
+                    outage.is_dated(charge.id, date);
+                    self.write_charge(charge, date, create).await
+                }
                 Err(error) => Err(error),
             };
             match answer {
@@ -309,16 +272,5 @@ impl Engine {
             true
         });
         join_all(written).await.into_iter().all(|is_taken| is_taken)
-    }
-}
-
-/// Marks that a task is writing. When it is dropped, along with its future if need be, another task may
-/// write.
-struct Writing<'a>(&'a Outage);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.local).writing_since = None;
-        self.0.written.notify_waiters();
     }
 }

@@ -13,10 +13,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use futures::future::{Either, select};
-use tokio::sync::Notify;
-
-use super::{Core, Engine, LONGEST_TIMER, Rules, Tasks, micros};
+use super::{Core, Engine, Rules, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
@@ -29,6 +26,7 @@ use crate::store::memory::InProcessStore;
 use crate::store::{SemaphoreTerms, Store};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
+use futures::future::{Either, select};
 
 mod charges;
 mod circuit;
@@ -69,8 +67,9 @@ struct LocalStore {
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
-    /// Notified when a task has finished writing or has given up.
-    written: Notify,
+    /// Held by the task that lets the server decide again. Such tasks run on the client's own thread: in a runtime that
+    /// is parked, one would hold it for ever.
+    turn: tokio::sync::Mutex<()>,
     counts: Mutex<OutageReport>,
 }
 
@@ -90,7 +89,7 @@ impl Core {
     /// Lets the server decide again, now that it is back.
     async fn end_stand_ins(&self) {
         for engine in self.outages.with_stand_in() {
-            let _ = engine.end_stand_in(LONGEST_TIMER).await;
+            engine.let_server_decide().await;
         }
         self.outages.is_full.store(false, Ordering::Relaxed);
     }
@@ -269,19 +268,11 @@ impl Engine {
 
     /// Whether the server decides. If it has only just come back, the grants made without it are written
     /// first; fails if that takes longer than `limit`.
-    pub(crate) async fn may_ask(
-        self: &Arc<Self>,
-        outage: &Outage,
-        limit: Duration,
-    ) -> Result<bool, Error> {
-        let circuit = self.circuit();
-        if circuit.is_open() {
-            if let Some(due) = circuit.replace_prober(self.core.now(), self.core.attempt) {
-                self.core.start_prober(&circuit, due);
-            }
+    pub(crate) async fn may_ask(self: &Arc<Self>, limit: Duration) -> Result<bool, Error> {
+        if self.circuit().is_open() {
             return Ok(false);
         }
-        match self.core.outages.has_stand_in(outage) {
+        match self.has_stand_in() {
             true => self.end_stand_in(limit).await,
             false => Ok(true),
         }
@@ -291,12 +282,13 @@ impl Engine {
     /// only one call or is back already. No prober would do so, and perhaps nobody calls this limiter again.
     /// The delay prevents a call from going back and forth between the server and a stand-in.
     fn end_stand_in_soon(self: &Arc<Self>) {
-        if !self.circuit().is_open() {
-            let (engine, busy) = (self.clone(), Tasks::begin(&self.core));
-            self.core.spawn(async move {
-                let _busy = busy;
+        if !self.circuit().is_open()
+            && let Ok(runtime) = self.core.background()
+        {
+            let engine = self.clone();
+            runtime.spawn_counted(&self.core, async move {
                 rt::sleep(FIRST_PAUSE).await;
-                let _ = engine.end_stand_in(LONGEST_TIMER).await;
+                engine.let_server_decide().await;
             });
         }
     }

@@ -239,7 +239,7 @@ async fn what_is_not_a_fault_begins_no_outage() {
 }
 
 #[test]
-fn a_prober_whose_runtime_ends_is_replaced() {
+fn a_client_finds_its_server_although_the_runtime_of_the_call_that_failed_has_ended() {
     let store = World::with_clock(Clock::system());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
@@ -256,30 +256,31 @@ fn a_prober_whose_runtime_ends_is_replaced() {
     });
 }
 
+/// What was granted without it is written, too.
 #[test]
-fn a_prober_whose_runtime_nobody_runs_is_replaced() {
+fn a_client_finds_its_server_although_nobody_runs_the_runtime_of_the_call_that_failed() {
     let store = World::with_clock(Clock::system());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (parked, second) = (runtime(), runtime());
     let limiter = parked.block_on(async {
         store.client();
         let client = store.client_by(Client::builder().deadline(ms(300)));
-        client.limiter("api").unwrap().set_rate(rate(100)).await.unwrap();
-        let options = LimiterOptions::new().on_outage(OnOutage::Allow);
+        client.limiter("api").unwrap().set_rate(Rate::per_hour(100)).await.unwrap();
+        let options = LimiterOptions::new().on_outage(OnOutage::Local(Fraction::ALL));
         let limiter = client.limiter_with("api", options).unwrap();
-        store.set_away(true);
         grant(&limiter, 1).await;
+        store.set_away(true);
+        grant(&limiter, 40).await;
         limiter
     });
     store.set_away(false);
     let began = std::time::Instant::now();
-    second.block_on(async {
-        while grant(&limiter, 1).await.decided_by() == DecidedBy::Outage {
-            assert!(began.elapsed() < ms(60_000), "nobody looks for the server");
-            sleep(ms(10)).await;
-        }
-    });
-    assert!(began.elapsed() > ms(1000), "the first prober was not parked");
+    let report = || client_of(&limiter).outages();
+    while report().written + report().not_written < 40 {
+        assert!(began.elapsed() < ms(60_000), "nobody looks for the server");
+        std::thread::sleep(ms(10));
+    }
+    assert_eq!(second.block_on(grant(&limiter, 1)).decided_by(), DecidedBy::Store);
 }
 
 /// Answers of the server come first: what it has leased out, and what it has denied.

@@ -582,7 +582,7 @@ fn a_permit_is_not_passed_on_to_a_runtime_that_nobody_runs() {
             .unwrap()
     };
     let (parked, second) = (runtime(), runtime());
-    let world = World::with_clock(Clock::system());
+    let world = World::with_clock(Clock::manual(1_700_000_000_000).0);
     let client = world.client();
     let semaphore = client.concurrency_with("s", SemaphoreOptions::new().permits(1)).unwrap();
     let held = second.block_on(semaphore.acquire(1)).unwrap();

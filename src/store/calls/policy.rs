@@ -14,6 +14,7 @@ use crate::policy::frame::{Limiter, Record};
 use crate::policy::packed;
 use crate::policy::window::{Grid, Window};
 use crate::policy::{ChangeRule, Kind, Mark, Notes, Policy};
+use crate::rt;
 
 script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
 
@@ -36,13 +37,25 @@ pub(crate) struct LaneCall {
     pub(crate) name: Arc<str>,
     /// From 1.
     pub(crate) number: u64,
-    /// The lowest number of a call whose grant nobody uses, since the lane's last grant that somebody does.
+    /// The lowest number of a call whose grant nobody uses: it is given back.
     pub(crate) abandon: Option<u64>,
     /// An earlier grant of this very call is given back if it is older than this, in microseconds.
     pub(crate) max_age_us: Option<u64>,
 }
 
 impl LaneCall {
+    /// The first call of a new lane, with a name that no other has, in whatever client: `lua/foreign/log.lua` reads its
+    /// beginning as a number.
+    pub(crate) fn first() -> Self {
+        let name = format!("{:016x}", rt::random()).into();
+        LaneCall { name, number: 1, abandon: None, max_age_us: None }
+    }
+
+    /// The lane's next call.
+    pub(crate) fn next(&self) -> Self {
+        LaneCall { number: self.number + 1, ..self.clone() }
+    }
+
     /// The only call of the lane of this id.
     pub(crate) fn only(id: EntryId) -> Self {
         let name = format!("{:032x}", u128::from_be_bytes(id.0)).into();
