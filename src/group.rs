@@ -513,14 +513,15 @@ mod tests {
     async fn no_start_of_a_queue_is_taken_for_a_request_that_another_limiter_refuses() {
         let world = world();
         let queue = Policy::queue(1, SECOND, SECOND * 5).unwrap();
-        let queue = world.client.limiter_of("a queue", queue).unwrap();
-        let limiter = world.limiter("limiter", 1, SECOND * 60);
-        for one in [&queue, &limiter] {
+        let queue = world.client.limiter_of("a", queue).unwrap();
+        let window = Policy::fixed_window(1, SECOND * 60).unwrap();
+        let window = world.client.limiter_of("b", window).unwrap();
+        for one in [&queue, &window] {
             assert!(one.try_acquire_now(1).await.unwrap().is_granted());
         }
-        let group = world.client.all_of_in_turn([&queue, &limiter]).unwrap();
+        let group = world.client.all_of_in_turn([&queue, &window]).unwrap();
         let denial = group.try_acquire_now(1).await.unwrap().into_denial().unwrap();
-        assert_eq!(denial.refused_by(), Some("limiter"), "the queue is asked last");
+        assert_eq!(denial.refused_by(), Some("b"), "the queue is asked last");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::store::PolicyChangeCall;
 
 impl RateLimiter {
     /// Takes `permits` of a [`queue`](Policy::queue) at once, with a start that is at most the policy's delay ahead:
-    /// [`Grant::starts_at`](crate::Grant::starts_at). What the permits are for may not begin before. A grant of an outage
-    /// policy has no start: it may begin at once.
+    /// [`Grant::starts_at`](crate::Grant::starts_at). What the permits are for may not begin before. A grant of an
+    /// outage policy has no start: it may begin at once.
     ///
     /// ```
     /// use std::time::Duration;
