@@ -24,6 +24,10 @@ use crate::wire::keys::Keys;
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// A probe that is overdue by this much will not come: a forked child has its parent's circuit, and not the task that
+/// probes; and where it has tasks, their runtime may end.
+const OVERDUE: Duration = Duration::from_secs(1);
+
 /// The state of a client's circuit breaker: [`Client::outages`](crate::Client::outages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CircuitState {
@@ -73,8 +77,7 @@ struct Fault {
     /// The keys of the call that failed, which tell where to probe.
     keys: Keys,
     /// The time at which the next probe is due, or by which the current one should have an answer. A prober
-    /// recognizes its turn by this time: if it differs, the circuit was closed and opened again meanwhile, by another
-    /// fault with a prober of its own.
+    /// recognizes its turn by this time: if it differs, another prober has taken over.
     due: Time,
     is_probing: bool,
     failed_probes: u32,
@@ -138,6 +141,19 @@ impl Circuit {
         self.observers.event(&Event::CircuitOpened { cause: error });
         self.opened.notify_waiters();
         Some(due)
+    }
+
+    /// The time at which a replacement prober must begin, if the last one is overdue. `attempt` is how long a probe may
+    /// take.
+    pub(super) fn replace_prober(&self, now: Time, attempt: Duration) -> Option<Time> {
+        self.change(|open| {
+            let fault = open.as_mut()?;
+            let is_overdue = now > fault.due.saturating_add(micros(attempt + OVERDUE));
+            is_overdue.then(|| {
+                (fault.due, fault.is_probing) = (now, false);
+                now
+            })
+        })
     }
 
     /// Begins the probe that was due at `due`. Returns where to send it and when it should have an answer;
@@ -315,5 +331,19 @@ mod tests {
         assert!(pauses.iter().all(|pause| (100 * MS..=2000 * MS).contains(pause)), "{pauses:?}");
         assert!(longest > 1500 * MS, "{pauses:?}");
         assert!(pauses.iter().skip(5).min().unwrap() + 300 * MS < longest, "{pauses:?}");
+    }
+
+    #[test]
+    fn a_prober_that_is_overdue_is_replaced() {
+        let circuit = circuit();
+        let first = fail(&circuit, 0).unwrap();
+        assert!(circuit.replace_prober(1000 * MS, ATTEMPT).is_none());
+        let second = circuit.replace_prober(2300 * MS, ATTEMPT).expect("it is overdue");
+        assert!(circuit.begin_probe(first, 2300 * MS, ATTEMPT).is_none(), "it was replaced");
+        assert!(circuit.replace_prober(2300 * MS, ATTEMPT).is_none());
+        let (_, answer_by) = circuit.begin_probe(second, 2300 * MS, ATTEMPT).unwrap();
+        assert_eq!(circuit.replace_prober(5400 * MS, ATTEMPT), Some(5400 * MS));
+        assert_eq!(circuit.state(), CircuitState::Open);
+        assert!(circuit.probe_failed(answer_by, 5400 * MS, fault()).is_none());
     }
 }

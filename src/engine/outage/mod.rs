@@ -269,7 +269,11 @@ impl Engine {
     /// Whether the server decides. If it has only just come back, the grants made without it are written
     /// first; fails if that takes longer than `limit`.
     pub(crate) async fn may_ask(self: &Arc<Self>, limit: Duration) -> Result<bool, Error> {
-        if self.circuit().is_open() {
+        let circuit = self.circuit();
+        if circuit.is_open() {
+            if let Some(due) = circuit.replace_prober(self.core.now(), self.core.attempt) {
+                self.core.start_prober(&circuit, due);
+            }
             return Ok(false);
         }
         match self.has_stand_in() {
