@@ -1,15 +1,15 @@
 -- Decides requests in order and takes their permits. Twin: src/store/calls/semaphore/acquire.rs.
 --
 -- ARGV   4 behind what value.lua reads: the permits to set if there is no semaphore, and 1; the permits of all requests;
---        the lease in ms, and 1; the time to live of both keys in ms; and in one byte 1 if an earlier attempt may have been
---        carried out. 5 for each group of equal requests: permits, count, and in one byte 1 if they wait
+--        the lease in ms, and 1; the time to live of both keys in ms, and 1, which alone lets what is granted only not
+--        end before its lease; and in one byte 1 if an earlier attempt may have been carried out. 5 for each group of equal requests: permits, count, and in one byte 1 if they wait
 --        expirable: 6 the first bytes of the ids
 -- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
 --        number of requests granted, -1 if each is for more than all permits
 local REAPED = 1000
 local _, _, create, wanted, lease, keep, is_repeat = struct.unpack('<I7I7I7I7I7I7B', ARGV[4])
 local id = ARGV[6]
-keep_alive = keep > 0 and keep or nil
+keep_alive = keep > 1 and keep - 1 or nil
 local out, expired = 0, 0
 if not is_plain then
   out = call('ZCARD', KEYS[2])
@@ -77,6 +77,7 @@ elseif granted > 0 and not is_plain then
     end
     new = new - call('ZADD', KEYS[2], 'GT', unpack(members))
   end
+  keep_alive = keep > 0 and keep - 1 or nil
   local ttl = v and not keep_alive and call('PTTL', KEYS[1]) or -1
   if ttl > 0 then
     call('PEXPIRE', KEYS[2], ttl)

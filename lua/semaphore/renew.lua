@@ -30,10 +30,10 @@ for from = 1, #ARGV[4], 16000 do
   end
 end
 if ARGV[5] ~= '' then
-  local last = call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES')[2] or now
-  local keep_alive = max(ARGV[5], last - now)
   local left = ARGV[5] == '0' and call('PTTL', KEYS[2]) or 0
-  if left >= 0 and (ARGV[5] ~= '0' or left < keep_alive) then
+  if left >= 0 then
+    local last = call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES')[2] or now
+    local keep_alive = max(ARGV[5], left, last - now)
     call('PEXPIRE', KEYS[1], keep_alive)
     call('PEXPIRE', KEYS[2], keep_alive)
   end

@@ -10,10 +10,11 @@ if new ~= v then
   end
   call('INCRBY', KEYS[1], string.format('%d', new - (v or 0)))
 end
-if keep_alive then
-  -- Nothing is removed under a permit that somebody else has for longer.
+local left = keep_alive == 0 and call('PTTL', KEYS[1]) or 0
+if keep_alive and left >= 0 then
+  -- Nothing is removed under a permit that somebody has for longer.
   local last = call('ZRANGE', KEYS[2], '-1', '-1', 'WITHSCORES')[2] or now
-  keep_alive = max(keep_alive, last - now)
+  keep_alive = max(keep_alive, left, last - now)
   call('PEXPIRE', KEYS[1], keep_alive)
   call('PEXPIRE', KEYS[2], keep_alive)
 end

@@ -43,7 +43,7 @@ pub(super) struct Flight {
     /// Set if denials are cached: see [`Denials::generation`].
     pub(super) generation: Option<u64>,
     pub(super) id: EntryId,
-    /// The call's number, if the limiter has a policy.
+    /// The call's number, if calls are numbered.
     pub(super) number: Option<LaneCall>,
     pub(super) attempts: Attempts,
     /// The client closed while the server was not answering: there is no point in asking the server to take
@@ -127,9 +127,9 @@ impl Flight {
                 // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
                 let is_known =
                     !self.engine.is_redissons_limiter() && error.execution() != Execution::Unknown;
-                if is_known {
+                if is_known && self.attempts.is_first() {
                     self.lane.lock().idle.extend(self.number.clone());
-                } else if !self.was_left_unanswered {
+                } else if is_known || !self.was_left_unanswered {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }

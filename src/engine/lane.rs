@@ -22,8 +22,6 @@ pub(super) struct Lane {
     state: Mutex<LaneState>,
     /// Notified when there may be work for a driver that sleeps.
     driver_wakeup: Notify,
-    /// Held by the task that gives back what a call may have been granted whose outcome is unknown.
-    pub(super) gives_back: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -48,8 +46,7 @@ impl Lane {
     fn new(runtime: Arc<Runtime>, permits_return: bool) -> Self {
         let queue = Queue::new(permits_return);
         let state = Mutex::new(LaneState { queue, ..LaneState::default() });
-        let (driver_wakeup, gives_back) = Default::default();
-        Lane { runtime, state, driver_wakeup, gives_back }
+        Lane { runtime, state, driver_wakeup: Notify::new() }
     }
 
     /// Whether this is called outside the lane's runtime, which may then be parked forever. The client's own thread

@@ -63,6 +63,7 @@ use lane::Lane;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
+use policy::Abandoned;
 pub(crate) use policy::Followed;
 pub(crate) use reset::ResetOutcome;
 use retry::UntilDeadline;
@@ -143,6 +144,7 @@ pub(crate) struct Engine {
     /// One for each runtime that has called it.
     lanes: Mutex<Vec<Arc<Lane>>>,
     closed: AtomicBool,
+    abandoned: Abandoned,
     pub(crate) observer: LimiterObserver,
     classes: Classes,
 }
@@ -291,6 +293,7 @@ impl Engine {
             is_dependent: Once::new(),
             lanes: Mutex::default(),
             closed: AtomicBool::new(false),
+            abandoned: Abandoned::default(),
             observer,
             classes: Classes::default(),
         }

@@ -5,11 +5,13 @@
 //! one that comes after a later one does nothing. What a call may have been granted whose outcome is unknown is
 //! given back by a later call of its lane, which has no requests.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::flight::Flight;
@@ -18,7 +20,7 @@ use super::{Engine, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::rt;
+use crate::rt::{self, Mutex, lock};
 use crate::store::{AcquireReply, LaneCall, PolicyCall, Reply, RequestGroup, StoreCall};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,51 +69,62 @@ impl Flight {
         Some(LaneCall { max_age_us, ..self.number.clone()? })
     }
 
-    /// Nobody uses what the call was granted, or may yet be. Calls of its own give it back, on the client's own thread,
-    /// because the current runtime may be ending. The queue goes on with another lane, and does not wait for them.
+    /// Nobody uses what the call was granted, or may yet be. A call of its own gives it back, from the client's own thread,
+    /// because the current runtime may be ending. The queue goes on with another lane, and does not wait for it.
     pub(super) fn abandon_number(&self) {
-        let Some(number) = &self.number else { return };
-        let number = LaneCall { abandon: Some(number.number), ..number.next() };
-        let (engine, lane) = (&self.engine, self.lane.clone());
-        let members = engine.members.iter().map(|member| &member.engine);
-        let back = members.chain([engine]).map(|it| give_back_abandoned(it, number.clone()));
-        let back: Vec<_> = back.collect();
-        let Ok(runtime) = engine.core.background() else { return };
-        runtime.spawn_counted(&engine.core, async move {
-            // Otherwise a server that stays away would be asked more and more often.
-            let _turn = lane.gives_back.lock().await;
-            if join_all(back).await.iter().all(|is_back| *is_back) {
-                lane.lock().idle.push(LaneCall { abandon: None, ..number });
-            }
-        });
+        let engine = &self.engine;
+        let Some(number) = self.number.as_ref().filter(|_| !engine.is_closed()) else { return };
+        let back = LaneCall { abandon: Some(number.number), ..number.next() };
+        let turn = {
+            let mut calls = lock(&engine.abandoned.calls);
+            calls.push_back((back, instant_after(BACKGROUND_DEADLINE + LONGEST_ATTEMPTS)));
+            // Under the lock, as the task that finds nothing more to do ends its turn.
+            engine.abandoned.turn.clone().try_lock_owned()
+        };
+        if let Ok(turn) = turn
+            && let Ok(runtime) = engine.core.background()
+        {
+            runtime.spawn_counted(&engine.core, give_back_abandoned(engine.clone(), turn));
+        }
     }
 }
 
-/// Gives back what a call was granted, by this later one of its lane that has no requests; returns whether it was
-/// answered. If the other was not carried out by then, it has no effect any more.
-fn give_back_abandoned(
-    engine: &Arc<Engine>,
-    number: LaneCall,
-) -> impl Future<Output = bool> + Send + use<> {
-    let mut deadline = instant_after(BACKGROUND_DEADLINE);
-    let give_up = deadline + LONGEST_ATTEMPTS;
-    // A client that nobody has any more attempts it no longer than other calls in the background.
-    let engine = Arc::downgrade(engine);
-    async move {
-        while let Some(engine) = engine.upgrade() {
-            match engine.call_without_requests(number.clone(), deadline).await {
-                Ok(()) => return true,
-                Err(error) if error.execution() == Execution::Executed => return false,
-                Err(_) => {}
-            }
-            // Nothing else brings a plain semaphore's permits back, as time does for policies.
-            let is_late = rt::now() > give_up && !engine.is_plain_semaphore();
-            if is_late || engine.is_closed() {
-                return false;
-            }
-            deadline = instant_after(BACKGROUND_DEADLINE);
+/// What calls may have been granted whose outcome is unknown, until it is given back.
+#[derive(Default)]
+pub(super) struct Abandoned {
+    /// The calls that give it back, each with the time until which a policy is asked to.
+    calls: Mutex<VecDeque<(LaneCall, Instant)>>,
+    /// Held by the task that makes them.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Gives back what calls were granted, each by a later call of its lane, which has no requests: if the other was not
+/// carried out by then, it has no effect any more. The lane is not used again. One after the other, so that a server that
+/// stays away is not asked more and more often.
+async fn give_back_abandoned(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
+    // Nothing else brings a plain semaphore's permits back, as time does for policies.
+    let is_plain = engine.is_plain_semaphore();
+    loop {
+        let number = {
+            let mut calls = lock(&engine.abandoned.calls);
+            calls.retain(|(_, give_up)| is_plain || rt::now() < *give_up);
+            let Some((number, _)) = calls.front() else {
+                drop(turn);
+                return;
+            };
+            number.clone()
+        };
+        let all = engine.members.iter().map(|member| &member.engine).chain([&engine]);
+        let answers = join_all(all.map(|it| it.call_without_requests(&number))).await;
+        let mut errors = answers.into_iter().filter_map(Result::err);
+        let is_away = errors.any(|error| error.execution() != Execution::Executed);
+        let mut calls = lock(&engine.abandoned.calls);
+        if !is_away {
+            calls.pop_front();
+        } else if engine.is_closed() || engine.core.has_no_callers() {
+            // It was attempted for as long as other calls in the background.
+            calls.clear();
         }
-        false
     }
 }
 
@@ -137,11 +150,8 @@ impl Engine {
         self.rules.policy().is_some_and(|policy| policy.rules.is_queue())
     }
 
-    async fn call_without_requests(
-        self: &Arc<Self>,
-        number: LaneCall,
-        deadline: Instant,
-    ) -> Result<(), Error> {
+    async fn call_without_requests(self: &Arc<Self>, number: &LaneCall) -> Result<(), Error> {
+        let (number, deadline) = (number.clone(), instant_after(BACKGROUND_DEADLINE));
         let _may_come_back = self.permits_may_come_back();
         if let Some(policy) = self.rules.policy() {
             let call = |lane| self.policy_call(policy, lane, Vec::new());

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::{Core, Engine, Tasks, closed};
 use crate::error::Error;
-use crate::rt::atomic::{AtomicU32, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
 use crate::store::Store;
 
@@ -30,6 +30,7 @@ pub(crate) struct Runtimes {
     /// parent's memory but not that thread, and locks held at the time of the fork stay locked forever, so
     /// this is read without a lock.
     thread_of: AtomicU32,
+    has_no_callers: AtomicBool,
 }
 
 #[derive(Default)]
@@ -177,9 +178,9 @@ impl Core {
     /// forked child, which does not have it, the current one. That is also taken where a test sets the time, or pauses
     /// its runtime's: the thread's own time would not follow.
     pub(super) fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
-        let is_simulated =
-            cfg!(test) && self.clock.is_servers() && !matches!(self.store, Store::Redis(_));
-        if is_simulated || self.clock.told_us().is_some() {
+        let is_simulated = cfg!(test) && self.clock.is_servers();
+        let has_its_own_time = is_simulated || self.clock.told_us().is_some();
+        if has_its_own_time && !matches!(self.store, Store::Redis(_)) {
             return self.runtime();
         }
         self.own_runtime().or_else(|_| self.runtime())
@@ -258,6 +259,7 @@ impl Core {
     /// Ends the client's own thread, because no caller is left, once what is given back in it is back: a semaphore's
     /// permits would stay taken. If a grant needs a thread later, a new one is started.
     pub(crate) fn end_own_thread(self: &Arc<Self>) {
+        self.runtimes.has_no_callers.store(true, Ordering::Relaxed);
         if self.check_process().is_err() {
             // A forked child does not have it, and locks may be held for ever.
             return;
@@ -272,6 +274,11 @@ impl Core {
                 drop(own);
             });
         }
+    }
+
+    /// Whether nobody has the client any more.
+    pub(super) fn has_no_callers(&self) -> bool {
+        self.runtimes.has_no_callers.load(Ordering::Relaxed)
     }
 
     fn take_own(&self, known: &mut Known) -> Option<Watched> {

@@ -552,11 +552,7 @@ impl Engine {
                 at,
                 lease_ms: Some(lease_ms),
                 may_shorten: false,
-                // A time to live that somebody else has set must not end before the lease.
-                keep_alive_ms: self
-                    .semaphore
-                    .as_ref()
-                    .map(|it| it.terms.keep_alive_ms.unwrap_or(0)),
+                keep_alive_ms: self.semaphore.as_ref().and_then(|it| it.terms.keeps_alive()),
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);

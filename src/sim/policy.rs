@@ -122,13 +122,6 @@ impl Limits {
             Some(group) => group.acquire(permits).await,
         }
     }
-
-    /// A call that gives back what earlier ones of its lane have abandoned.
-    pub(super) async fn call_once_more(&self) {
-        if let Ok(Decision::Granted(mut grant)) = self.now(1).await {
-            assert!(grant.refund(1).await.is_ok(), "nothing goes wrong any more");
-        }
-    }
 }
 
 pub(super) struct Taker {

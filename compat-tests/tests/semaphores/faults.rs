@@ -174,6 +174,18 @@ async fn what_an_abandoned_call_was_granted_comes_back_by_itself() {
     }
 }
 
+/// Nobody has the client any more while its call goes on.
+#[tokio::test]
+async fn what_an_abandoned_call_was_granted_comes_back_without_the_client() {
+    let all = Lossy::start(Sort::Plain, 9).await;
+    let ours = client(&all.proxy.url()).await.semaphore("lossy").unwrap();
+    assert!(ours.acquire(1).await.unwrap().release().await.unwrap());
+    let mut trap = all.proxy.trap("EVALSHA", Fault::Silence);
+    trap.drops(ours.acquire(2)).await;
+    drop(ours);
+    all.settles_at(9).await;
+}
+
 /// The call is dropped with the runtime in which it was made, while the server stands still.
 #[test]
 fn what_a_call_was_granted_whose_runtime_ends_comes_back() {

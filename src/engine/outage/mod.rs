@@ -68,8 +68,8 @@ struct LocalStore {
 pub(crate) struct Outage {
     local: Mutex<Local>,
     /// Held by the task that lets the server decide again. Such tasks run on the client's own thread: in a runtime that
-    /// is parked, one would hold it for ever.
-    turn: tokio::sync::Mutex<()>,
+    /// is parked, one would hold it for ever. With the process that it is of, as a forked child does not have the task.
+    turn: Mutex<(u32, Arc<tokio::sync::Mutex<()>>)>,
     counts: Mutex<OutageReport>,
 }
 
@@ -193,6 +193,14 @@ impl LocalStore {
 }
 
 impl Outage {
+    fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turn = lock(&self.turn);
+        if turn.0 != std::process::id() {
+            *turn = (std::process::id(), Arc::default());
+        }
+        turn.1.clone()
+    }
+
     fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }

@@ -300,7 +300,7 @@ pub(crate) struct PolicyRefundCall {
     pub(crate) policy: Policy,
     pub(crate) is_stored: bool,
     pub(crate) at: Option<i64>,
-    /// A call of a lane in which there are only refunds.
+    /// The call's number.
     pub(crate) lane: LaneCall,
     pub(crate) mark: Mark,
     pub(crate) permits: u64,

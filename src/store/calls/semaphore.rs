@@ -75,6 +75,12 @@ pub(crate) struct SemaphoreTerms {
 }
 
 impl SemaphoreTerms {
+    /// [`keep_alive_ms`](Self::keep_alive_ms); 0 for renewed permits, which a time to live that somebody else has set must
+    /// not end.
+    pub(crate) fn keeps_alive(&self) -> Option<u64> {
+        self.keep_alive_ms.or(self.renews.then_some(0))
+    }
+
     /// Those of a semaphore in this process, whose holders live as long as it does.
     pub(crate) const IN_PROCESS: SemaphoreTerms = SemaphoreTerms {
         kind: SemaphoreKind::Expirable,
@@ -317,14 +323,15 @@ fn live_on(
     now: i64,
     keep_alive_ms: Option<u64>,
 ) -> Result<(), Error> {
-    let Some(least) = keep_alive_ms else { return Ok(()) };
+    let (Some(least), ends) = (keep_alive_ms, space.expires_at(&keys.hash)) else { return Ok(()) };
+    if least == 0 && ends.is_none() {
+        return Ok(());
+    }
     let last = space.log(&keys.value)?.and_then(|log| log.iter().next_back());
-    let left = last.map_or(0, |(end, _)| end.saturating_sub(now));
-    let at = space.now().saturating_add(left.max(least as i64));
-    if least > 0 || space.expires_at(&keys.hash).is_some_and(|ends| ends < at) {
-        for key in [&keys.hash, &keys.value] {
-            space.expire_at(key, at);
-        }
+    let left = last.map_or(0, |(end, _)| end.saturating_sub(now)).max(least as i64);
+    let at = space.now().saturating_add(left).max(ends.filter(|_| least == 0).unwrap_or(0));
+    for key in [&keys.hash, &keys.value] {
+        space.expire_at(key, at);
     }
     Ok(())
 }

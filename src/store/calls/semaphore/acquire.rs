@@ -131,7 +131,7 @@ impl StoreCall for SemaphoreAcquireCall {
         let is_set_up = granted > 0 || out > 0 || state.value.is_some();
         state.value = is_set_up.then_some(value - taken);
         state.write(space, keys, self.lane.as_ref())?;
-        live_on(space, keys, now, self.terms.keep_alive_ms)?;
+        live_on(space, keys, now, self.terms.keeps_alive().filter(|ms| *ms > 0 || granted > 0))?;
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
         let numbers = (now, value - taken, total, next_end);
         Ok(self.reply(numbers, decisions).expect("each group has been decided"))
@@ -141,7 +141,7 @@ impl StoreCall for SemaphoreAcquireCall {
         let lane = self.lane.as_ref();
         let or_none = |number: Option<u64>| number.map_or(0, |number| number.min(MAX_EXACT) + 1);
         let (create, lease) = (or_none(self.terms.create), or_none(self.terms.lease_ms));
-        let keep_alive = self.terms.keep_alive_ms.unwrap_or(0);
+        let keep_alive = or_none(self.terms.keeps_alive());
         let mut call = numbers(lane, &[create, self.wanted() as u64, lease, keep_alive]);
         call.push(self.is_repeat.into());
         let groups = self.merged().flat_map(|groups| {

@@ -119,6 +119,7 @@ impl Program {
                 let terms = SemaphoreTerms {
                     lease_ms: *lease_ms,
                     keep_alive_ms,
+                    renews: self.calls.is_multiple_of(3),
                     create: *create,
                     ..call.terms
                 };

@@ -127,6 +127,27 @@ fn a_keep_alive_removes_nothing_under_a_longer_lease() {
     ttl(NO_END - T0);
 }
 
+/// Somebody else keeps the semaphore alive for a while, and this client holds a permit for longer. One that it does not
+/// renew ends as with Redisson.
+#[test]
+fn a_renewed_permit_is_not_removed_before_its_lease() {
+    for (renews, least) in [(true, 30_000), (false, 5000)] {
+        let world = World::new();
+        world.set(Expirable, SetPermits::Try, 2);
+        let mut theirs = leased(acquire(Expirable, 1, vec![request(1)]), Some(1000));
+        theirs.terms.keep_alive_ms = Some(5000);
+        world.run(&theirs).unwrap();
+        let mut ours = acquire(Expirable, 2, vec![request(1)]);
+        ours.terms.renews = renews;
+        assert_eq!(granted(&ours, &world.run(&ours).unwrap()), 1);
+        world.state();
+        let snapshot = world.memory.snapshot();
+        for key in [&world.keys.hash, &world.keys.value] {
+            assert_eq!(snapshot[&**key].ttl_ms, Some(least), "{key}");
+        }
+    }
+}
+
 /// A server takes no time to live that ends after the last one that it can count.
 #[tokio::test]
 async fn permits_are_renewed_whatever_the_keep_alive() {
