@@ -564,7 +564,7 @@ impl Semaphore {
             at: self.told_ms(),
             lease_ms,
             may_shorten: true,
-            keep_alive_ms: engine.semaphore.as_ref().and_then(|it| it.terms.keep_alive_ms),
+            keep_alive_ms: engine.semaphore.as_ref().and_then(|it| it.terms.keeps_alive()),
             permits,
         };
         let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);

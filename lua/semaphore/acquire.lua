@@ -1,8 +1,9 @@
 -- Decides requests in order and takes their permits. Twin: src/store/calls/semaphore/acquire.rs.
 --
 -- ARGV   4 behind what value.lua reads: the permits to set if there is no semaphore, and 1; the permits of all requests;
---        the lease in ms, and 1; the time to live of both keys in ms, and 1, which alone lets what is granted only not
---        end before its lease; and in one byte 1 if an earlier attempt may have been carried out. 5 for each group of equal requests: permits, count, and in one byte 1 if they wait
+--        the lease in ms, and 1; the time to live of both keys in ms, and 1, which alone says that they only must not end
+--        before what is granted; and in one byte 1 if an earlier attempt may have been carried out. 5 for each group of
+--        equal requests: permits, count, and in one byte 1 if they wait
 --        expirable: 6 the first bytes of the ids
 -- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
 --        number of requests granted, -1 if each is for more than all permits
@@ -26,6 +27,10 @@ elseif expired > 0 then
   call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
 end
 if not new then
+  if abandon > 0 then
+    -- An attempt that is still on its way must not do anything any more.
+    call('SET', KEYS[4], struct.pack('<I7i7', number, 0), 'PX', '60000')
+  end
   return {-14}
 end
 new, out = new + expired, out - expired

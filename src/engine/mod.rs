@@ -71,6 +71,7 @@ use runtimes::Runtimes;
 use semaphore::Semaphore;
 pub(crate) use skew::SkewWatch;
 pub(crate) use tasks::Tasks;
+use tasks::Turn;
 
 /// What decides about the permits of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

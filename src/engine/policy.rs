@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use super::flight::Flight;
 use super::refund::BACKGROUND_DEADLINE;
-use super::{Engine, instant_after};
+use super::retry::FIRST_PAUSE;
+use super::{Engine, Turn, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::policy::Policy;
 use crate::rate::Rate;
@@ -73,15 +74,16 @@ impl Flight {
     /// because the current runtime may be ending. The queue goes on with another lane, and does not wait for it.
     pub(super) fn abandon_number(&self) {
         let engine = &self.engine;
-        let Some(number) = self.number.as_ref().filter(|_| !engine.is_closed()) else { return };
+        let is_closed = engine.core.outages.is_closed();
+        let Some(number) = self.number.as_ref().filter(|_| !is_closed) else { return };
         let back = LaneCall { abandon: Some(number.number), ..number.next() };
         let turn = {
             let mut calls = lock(&engine.abandoned.calls);
             calls.push_back((back, instant_after(BACKGROUND_DEADLINE + LONGEST_ATTEMPTS)));
             // Under the lock, as the task that finds nothing more to do ends its turn.
-            engine.abandoned.turn.clone().try_lock_owned()
+            engine.abandoned.turn.take()
         };
-        if let Ok(turn) = turn
+        if let Some(turn) = turn
             && let Ok(runtime) = engine.core.background()
         {
             runtime.spawn_counted(&engine.core, give_back_abandoned(engine.clone(), turn));
@@ -94,8 +96,8 @@ impl Flight {
 pub(super) struct Abandoned {
     /// The calls that give it back, each with the time until which a policy is asked to.
     calls: Mutex<VecDeque<(LaneCall, Instant)>>,
-    /// Held by the task that makes them.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Of the task that makes them.
+    turn: Turn,
 }
 
 /// Gives back what calls were granted, each by a later call of its lane, which has no requests: if the other was not
@@ -104,26 +106,34 @@ pub(super) struct Abandoned {
 async fn give_back_abandoned(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
     // Nothing else brings a plain semaphore's permits back, as time does for policies.
     let is_plain = engine.is_plain_semaphore();
+    let all = || engine.members.iter().map(|member| &member.engine).chain([&engine]);
     loop {
+        let core = &engine.core;
+        let is_left =
+            core.has_no_callers() || core.outages.is_closed() || all().any(|it| it.is_closed());
         let number = {
             let mut calls = lock(&engine.abandoned.calls);
-            calls.retain(|(_, give_up)| is_plain || rt::now() < *give_up);
+            // Once the client is left, for as long as anything else in the background.
+            let less = if is_left { LONGEST_ATTEMPTS } else { Duration::ZERO };
+            let is_late = |give_up: Instant| (is_left || !is_plain) && rt::now() >= give_up - less;
+            while calls.front().is_some_and(|(_, give_up)| is_late(*give_up)) {
+                calls.pop_front();
+            }
             let Some((number, _)) = calls.front() else {
                 drop(turn);
                 return;
             };
             number.clone()
         };
-        let all = engine.members.iter().map(|member| &member.engine).chain([&engine]);
-        let answers = join_all(all.map(|it| it.call_without_requests(&number))).await;
+        let answers = join_all(all().map(|it| it.call_without_requests(&number))).await;
         let mut errors = answers.into_iter().filter_map(Result::err);
         let is_away = errors.any(|error| error.execution() != Execution::Executed);
-        let mut calls = lock(&engine.abandoned.calls);
-        if !is_away {
-            calls.pop_front();
-        } else if engine.is_closed() || engine.core.has_no_callers() {
-            // It was attempted for as long as other calls in the background.
-            calls.clear();
+        if !is_away || is_left {
+            lock(&engine.abandoned.calls).pop_front();
+        }
+        if is_away {
+            // A client that is closed meanwhile gives up at once.
+            rt::sleep(FIRST_PAUSE).await;
         }
     }
 }

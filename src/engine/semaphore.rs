@@ -17,7 +17,7 @@ use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::{BACKGROUND_DEADLINE, Entry};
 use super::retry::within;
-use super::{Core, Engine, instant_after};
+use super::{Core, Engine, Turn, instant_after};
 use crate::decision::DecidedBy;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
@@ -38,7 +38,7 @@ pub(crate) struct Semaphore {
     held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
     /// What the next call gives back.
     returns: Mutex<Vec<Return>>,
-    /// Held by the task that gives permits back, that renews them, that listens.
+    /// Of the task that gives permits back, that renews them, that listens.
     gives_back: Turn,
     renews: Turn,
     listens: Turn,
@@ -50,8 +50,6 @@ pub(crate) struct Semaphore {
     /// number.
     behind: AtomicI64,
 }
-
-type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// Permits that are given back.
 struct Return {
@@ -401,7 +399,7 @@ impl Engine {
         self.pass_on();
         let turn = {
             let returns = lock(&semaphore.returns);
-            let turn = || semaphore.gives_back.clone().try_lock_owned().ok();
+            let turn = || semaphore.gives_back.take();
             if returns.is_empty() { None } else { turn() }
         };
         let Some(turn) = turn else { return };
@@ -489,7 +487,7 @@ impl Engine {
     }
 
     fn start_renewing(self: &Arc<Self>, semaphore: &Semaphore) {
-        if let Ok(turn) = semaphore.renews.clone().try_lock_owned()
+        if let Some(turn) = semaphore.renews.take()
             && let Ok(runtime) = self.core.background()
         {
             let (engine, mut turn) = (self.clone(), Some(turn));
@@ -589,7 +587,7 @@ impl Engine {
     /// Hears of permits that others give back, for as long as somebody waits here.
     pub(super) fn listen(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
-        let Ok(turn) = semaphore.listens.clone().try_lock_owned() else { return };
+        let Some(turn) = semaphore.listens.take() else { return };
         let Ok(runtime) = self.core.background() else { return };
         let (engine, heard) = (self.clone(), Arc::downgrade(self));
         let heard = move |messages| {
@@ -641,12 +639,13 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
     let (mut due, mut next) = (Vec::new(), now.saturating_add(lease / 3));
     {
         let held = lock(&semaphore.held);
-        if held.is_empty() || engine.is_closed() {
+        // A forked child has a copy of what its parent holds.
+        if !held.values().any(|held| held.is_own()) || engine.is_closed() {
             // Under the lock: whoever comes next begins another task.
             *turn = None;
             return None;
         }
-        for held in held.values() {
+        for held in held.values().filter(|held| held.is_own()) {
             // What is due within a tenth of the lease goes along.
             let renew_at = held.ends.load(Ordering::Acquire).saturating_sub(lease / 3 * 2);
             match renew_at <= now.saturating_add(lease / 10) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 
 use super::Core;
 use crate::rt::{self, Mutex, RuntimeId, lock};
@@ -13,6 +13,30 @@ use crate::rt::{self, Mutex, RuntimeId, lock};
 pub(crate) struct Tasks {
     counts: Mutex<HashMap<Option<RuntimeId>, usize>>,
     one_ended: Notify,
+}
+
+/// The turn of the only task of its kind. It is had by the client's own thread: in a runtime that is parked, a task
+/// would have it for ever. A forked child has turns of its own, as it does not have the tasks.
+#[derive(Default)]
+pub(super) struct Turn(Mutex<(u32, Arc<tokio::sync::Mutex<()>>)>);
+
+impl Turn {
+    fn of_process(&self) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turn = lock(&self.0);
+        if turn.0 != std::process::id() {
+            *turn = (std::process::id(), Arc::default());
+        }
+        turn.1.clone()
+    }
+
+    pub(super) async fn wait(&self) -> OwnedMutexGuard<()> {
+        self.of_process().lock_owned().await
+    }
+
+    /// `None` if another task has it.
+    pub(super) fn take(&self) -> Option<OwnedMutexGuard<()>> {
+        self.of_process().try_lock_owned().ok()
+    }
 }
 
 /// An activity that is under way until this guard is dropped.

@@ -146,8 +146,7 @@ impl Outage {
     pub(super) fn forget_spent(&self, engine: &Engine) -> bool {
         let store = engine.core.outages.local_store(&engine.core);
         let now = store.core.epoch_ms();
-        let turn = self.turn();
-        let Ok(_turn) = turn.try_lock() else { return false };
+        let Some(_turn) = self.turn.take() else { return false };
         let mut local = lock(&self.local);
         self.forget_expired(engine, &mut local.charges, now);
         let counts = |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
@@ -225,8 +224,7 @@ impl Engine {
     pub(super) async fn let_server_decide(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get() else { return true };
         let store = self.core.outages.local_store(&self.core);
-        let turn = outage.turn();
-        let _turn = turn.lock().await;
+        let _turn = outage.turn.wait().await;
         while !self.circuit().is_open() {
             let (charges, create) = outage.to_write(self, store);
             if charges.is_empty() {

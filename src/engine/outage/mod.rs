@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::{Core, Engine, Rules, micros};
+use super::{Core, Engine, Rules, Turn, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
@@ -67,9 +67,8 @@ struct LocalStore {
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
-    /// Held by the task that lets the server decide again. Such tasks run on the client's own thread: in a runtime that
-    /// is parked, one would hold it for ever. With the process that it is of, as a forked child does not have the task.
-    turn: Mutex<(u32, Arc<tokio::sync::Mutex<()>>)>,
+    /// Of the task that lets the server decide again.
+    turn: Turn,
     counts: Mutex<OutageReport>,
 }
 
@@ -152,7 +151,7 @@ impl Outages {
         lock(&self.stand_ins).values().filter_map(Weak::upgrade).collect()
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
@@ -193,14 +192,6 @@ impl LocalStore {
 }
 
 impl Outage {
-    fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turn = lock(&self.turn);
-        if turn.0 != std::process::id() {
-            *turn = (std::process::id(), Arc::default());
-        }
-        turn.1.clone()
-    }
-
     fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }

@@ -75,7 +75,14 @@ impl StoreCall for SemaphoreAcquireCall {
         let value = state.value.or(created).map(|value| value + expired);
         value.map_or(Ok(()), check)?;
         reap(space, keys, expired)?;
-        let value = value.ok_or_else(refusal::no_semaphore)?;
+        let Some(value) = value else {
+            if self.lane.as_ref().is_some_and(|lane| lane.abandon.is_some()) {
+                // An attempt that is still on its way must not do anything any more.
+                state.record = Some(0);
+                state.write(space, keys, self.lane.as_ref())?;
+            }
+            return Err(refusal::no_semaphore());
+        };
         let out = out - expired;
 
         // Permits that an earlier attempt took are granted again, to the same requests.

@@ -117,3 +117,20 @@ fn abandoned_grants_of_a_plain_semaphore_come_back() {
     assert_eq!(free(call(7, Some(5), vec![])), 2);
     assert_eq!(free(call(8, Some(5), vec![])), 2);
 }
+
+/// An attempt may arrive after what it would have taken was given back, and find no semaphore either.
+#[test]
+fn an_attempt_that_was_given_back_before_sets_nothing_up() {
+    let world = World::new();
+    let call = |number, abandon, create, groups| {
+        let mut call = acquire(Plain, number, groups);
+        call.lane = Some(LaneCall { abandon, ..lane("aaaaaaaa0", number) });
+        call.terms.create = create;
+        call
+    };
+    let missing = world.run(&call(2, Some(1), None, vec![])).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotInitialized);
+    let late = world.run(&call(1, None, Some(5), vec![request(2)])).unwrap_err();
+    assert!(late.to_string().contains("later call"), "{late}");
+    assert_eq!(world.state().value, None);
+}
