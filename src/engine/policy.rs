@@ -107,6 +107,7 @@ async fn give_back_abandoned(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
     // Nothing else brings a plain semaphore's permits back, as time does for policies.
     let is_plain = engine.is_plain_semaphore();
     let all = || engine.members.iter().map(|member| &member.engine).chain([&engine]);
+    let mut is_away = false;
     loop {
         let core = &engine.core;
         let is_left =
@@ -114,8 +115,9 @@ async fn give_back_abandoned(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
         let number = {
             let mut calls = lock(&engine.abandoned.calls);
             // Once the client is left, for as long as anything else in the background.
-            let less = if is_left { LONGEST_ATTEMPTS } else { Duration::ZERO };
-            let is_late = |give_up: Instant| (is_left || !is_plain) && rt::now() >= give_up - less;
+            let gives_up = is_left && is_away;
+            let less = if gives_up { LONGEST_ATTEMPTS } else { Duration::ZERO };
+            let is_late = |give_up: Instant| (gives_up || !is_plain) && rt::now() >= give_up - less;
             while calls.front().is_some_and(|(_, give_up)| is_late(*give_up)) {
                 calls.pop_front();
             }
@@ -127,7 +129,7 @@ async fn give_back_abandoned(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
         };
         let answers = join_all(all().map(|it| it.call_without_requests(&number))).await;
         let mut errors = answers.into_iter().filter_map(Result::err);
-        let is_away = errors.any(|error| error.execution() != Execution::Executed);
+        is_away = errors.any(|error| error.execution() != Execution::Executed);
         if !is_away || is_left {
             lock(&engine.abandoned.calls).pop_front();
         }

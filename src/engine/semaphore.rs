@@ -152,7 +152,8 @@ impl Semaphore {
 
     /// How many of the permits that this client was granted are held.
     pub(crate) fn held(&self) -> u64 {
-        lock(&self.held).values().map(|held| u64::from(held.permits)).sum()
+        let held = lock(&self.held);
+        held.values().filter(|held| held.is_own()).map(|held| u64::from(held.permits)).sum()
     }
 
     /// Lets a stand-in grant this part of the permits, less those that are held of the server's semaphore.
@@ -408,7 +409,7 @@ impl Engine {
                 runtime.spawn_counted(&self.core, give_all_back(self.clone(), turn));
             }
             Err(error) => {
-                let failed = std::mem::take(&mut *lock(&semaphore.returns));
+                let failed = own(&mut lock(&semaphore.returns));
                 drop(turn);
                 failed.into_iter().for_each(|what| what.end(Err(error.clone())));
             }
@@ -588,6 +589,8 @@ impl Engine {
     pub(super) fn listen(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
         let Some(turn) = semaphore.listens.take() else { return };
+        // It may be a copy of a parent's.
+        semaphore.hears.store(false, Ordering::Release);
         let Ok(runtime) = self.core.background() else { return };
         let (engine, heard) = (self.clone(), Arc::downgrade(self));
         let heard = move |messages| {
@@ -637,15 +640,17 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
     let lease = lease_ms.saturating_mul(1000);
     let now = engine.core.now();
     let (mut due, mut next) = (Vec::new(), now.saturating_add(lease / 3));
+    let process = std::process::id();
     {
         let held = lock(&semaphore.held);
         // A forked child has a copy of what its parent holds.
-        if !held.values().any(|held| held.is_own()) || engine.is_closed() {
+        let mut own = held.values().filter(|held| held.process == process).peekable();
+        if own.peek().is_none() || engine.is_closed() {
             // Under the lock: whoever comes next begins another task.
             *turn = None;
             return None;
         }
-        for held in held.values().filter(|held| held.is_own()) {
+        for held in own {
             // What is due within a tenth of the lease goes along.
             let renew_at = held.ends.load(Ordering::Acquire).saturating_sub(lease / 3 * 2);
             match renew_at <= now.saturating_add(lease / 10) {
@@ -675,12 +680,13 @@ async fn give_all_back(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
         rt::yield_now().await;
         let batch = {
             let mut returns = lock(&semaphore.returns);
-            if returns.is_empty() {
+            let own = own(&mut returns);
+            if own.is_empty() {
                 // Under the lock: whoever comes next begins another task.
                 drop(turn);
                 return;
             }
-            std::mem::take(&mut *returns)
+            own
         };
         // Permits with a lease come back by themselves at its end.
         let deadline = match semaphore.terms.lease_ms {
@@ -713,6 +719,12 @@ async fn give_all_back(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
             what.end(answer);
         }
     }
+}
+
+/// Takes what this process gives back. A forked child has copies of what its parent does; they stay, because their drop
+/// would wake the parent's tasks.
+fn own(returns: &mut Vec<Return>) -> Vec<Return> {
+    returns.extract_if(.., |what| what.held.is_own()).collect()
 }
 
 impl Return {
