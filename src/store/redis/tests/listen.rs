@@ -300,7 +300,8 @@ async fn all_messages_of_a_cluster_are_heard_even_if_slots_move() {
         ear.hears(&cluster.servers[cluster.owner(ear)], "SPUBLISH").await;
     }
     for server in &cluster.servers {
-        assert_eq!(subscribers(server).len(), 1);
+        // A server may notice late that a connection was closed.
+        until("one connection listens", async || subscribers(server).len() == 1).await;
     }
 }
 
