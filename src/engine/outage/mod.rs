@@ -13,6 +13,8 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use futures::future::{Either, select};
+
 use super::{Core, Engine, Rules, Turn, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
@@ -26,7 +28,6 @@ use crate::store::memory::InProcessStore;
 use crate::store::{SemaphoreTerms, Store};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
-use futures::future::{Either, select};
 
 mod charges;
 mod circuit;
