@@ -90,8 +90,11 @@ impl Clock {
 
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
-        let Some(us) = self.own_us() else { return Reading { now: Now::Server, into_ms: 0 } };
-        Reading { now: Now::At(us.div_euclid(1000)), into_ms: us.rem_euclid(1000) as u32 }
+        let us = self.own_us();
+        Reading {
+            now: us.map(|us| us.div_euclid(1000)),
+            into_ms: us.map_or(0, |us| us.rem_euclid(1000) as u32),
+        }
     }
 
     /// The time in microseconds; `None` for the server's clock.
@@ -117,7 +120,8 @@ impl Clock {
 }
 
 pub(crate) struct Reading {
-    pub(crate) now: Now,
+    /// Epoch ms by the client's clock, or `None`: then the store's own clock dates the call.
+    pub(crate) now: Option<i64>,
     /// The microseconds since the millisecond of `now` began; 0 if unknown.
     pub(crate) into_ms: u32,
 }
@@ -176,15 +180,6 @@ fn shown_us(value: i64) -> i64 {
     if value == FOLLOW_SYSTEM { steady_us() } else { value }
 }
 
-/// The date of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Now {
-    /// Milliseconds since the Unix epoch, by the client's clock.
-    At(i64),
-    /// The store's own clock supplies the date when it decides.
-    Server,
-}
-
 /// This machine's clock; a clock before 1970 reads as 1970.
 fn system_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
@@ -213,12 +208,12 @@ mod tests {
     #[test]
     fn a_manual_clock_stays_moves_and_follows_the_system() {
         let (clock, manual) = Clock::manual(5);
-        assert_eq!(clock.read().now, Now::At(5));
+        assert_eq!(clock.read().now, Some(5));
         manual.advance(-3);
-        assert_eq!((clock.read().now, manual.now()), (Now::At(2), 2));
+        assert_eq!((clock.read().now, manual.now()), (Some(2), 2));
         let before = system_ms();
         manual.follow_system();
-        let Now::At(now) = clock.read().now else { panic!("not a time") };
+        let Some(now) = clock.read().now else { panic!("not a time") };
         assert!((before..=system_ms()).contains(&now));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Inspection;
-use crate::clock::{Clock, ClockSkew, Now};
+use crate::clock::{Clock, ClockSkew};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::store::{InspectCall, RemoveUnusedCall, Repair, RepairCall, StoreCall};
@@ -117,10 +117,8 @@ impl ClientBudget {
             .store_us
             .filter(|_| !core.store.is_in_process())
             .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
-        let now_ms = match core.clock.read().now {
-            Now::At(now) => now,
-            Now::Server => reply.store_us.unwrap_or(Clock::system().local_us()).div_euclid(1000),
-        };
+        let store_ms = || reply.store_us.unwrap_or(Clock::system().local_us()).div_euclid(1000);
+        let now_ms = core.clock.read().now.unwrap_or_else(store_ms);
         let rate = reply.rate().map_err(|error| self.limiter.error(Operation::Inspect, error));
         let [overall, per_client] = reply.budgets;
         Ok(Inspection { now_ms, clock_skew, hash: reply.hash, rate, overall, per_client })

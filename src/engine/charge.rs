@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::refund::BACKGROUND_DEADLINE;
 use super::retry::within;
 use super::{Engine, instant_after};
-use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::rate::MAX_EXACT;
 use crate::store::{ChargeCall, ChargeReply, LaneCall, RequestGroup, ServerTimeCall};
@@ -33,9 +32,9 @@ impl Engine {
     async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {
         let (id, deadline) = (self.new_id(), instant_after(BACKGROUND_DEADLINE));
         let date = match self.core.clock.read().now {
-            Now::At(now) => now,
-            Now::Server if self.rules.policy().is_some() => 0,
-            Now::Server => {
+            Some(now) => now,
+            None if self.rules.policy().is_some() => 0,
+            None => {
                 let time = |_| ServerTimeCall;
                 self.call_until(Operation::Settle, deadline, false, time).await?.0 / 1000
             }

@@ -15,7 +15,6 @@ use super::refund::Entry;
 use super::reservation::Reservation;
 use super::retry::{FIRST_PAUSE, is_certain, longer};
 use super::{Engine, closed, micros};
-use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, ObservedCall};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
@@ -257,26 +256,22 @@ impl Flight {
         let hold_ms = i64::try_from(self.hold_ms()).unwrap_or(i64::MAX);
         let reading = core.clock.read();
         let is_dated = engine.is_redissons_limiter();
-        let dated_by = if is_dated { reading.now } else { Now::Server };
-        let (now, earlier) = match dated_by {
-            Now::At(at) => {
+        let (now, earlier) = match reading.now.filter(|_| is_dated) {
+            Some(at) => {
                 let at = self.attempts.next_date(at, hold_ms);
-                (Now::At(at), self.attempts.begin_dated(at.saturating_add(hold_ms)))
+                (Some(at), self.attempts.begin_dated(at.saturating_add(hold_ms)))
             }
-            Now::Server => {
+            None => {
                 let since = match is_dated && self.attempts.is_first() {
                     // This attempt may still be dated in the very millisecond that was seen.
                     true => self.server_time().await? - 1,
                     // Calls without a date are found by their numbers, or by the permits' ids.
                     false => 0,
                 };
-                (Now::Server, self.attempts.begin_since(since))
+                (None, self.attempts.begin_since(since))
             }
         };
-        let date = match now {
-            Now::At(at) => at,
-            Now::Server => engine.server_time.load(Ordering::Relaxed),
-        };
+        let date = now.unwrap_or_else(|| engine.server_time.load(Ordering::Relaxed));
         let audit_limit = engine.audit_limit(&self.known, date);
         let sent = core.now();
         let call = AcquireCall {
@@ -314,8 +309,8 @@ impl Flight {
                     );
                 }
                 let dated = match now {
-                    Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
-                    Now::Server => {
+                    Some(_) => sent.saturating_sub(reading.into_ms.into()),
+                    None => {
                         engine.saw_server_time(reply.now);
                         core.now()
                     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, Now};
+use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::observe::{LimiterObserver, ObservedCall, Observers};
@@ -181,10 +181,7 @@ impl Core {
 
     /// The current time on the clock that dates grants, epoch ms.
     pub(crate) fn epoch_ms(&self) -> i64 {
-        match self.clock.read().now {
-            Now::At(at) => at,
-            Now::Server => self.server_time.load(Ordering::Relaxed),
-        }
+        self.clock.read().now.unwrap_or_else(|| self.server_time.load(Ordering::Relaxed))
     }
 
     /// The longest that an answer may take at this interval without needing confirmation.

@@ -11,7 +11,6 @@ use super::flight::grants;
 use super::policy::Followed;
 use super::refund::Entry;
 use super::{Engine, closed, instant_after};
-use crate::clock::Now;
 use crate::error::{Error, Execution, Operation};
 use crate::options::Fraction;
 use crate::queue::Request;
@@ -32,7 +31,7 @@ impl Engine {
         let id = EntryId::of_key(key);
         let group = RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 };
         let call = AcquireCall {
-            now: Now::Server,
+            now: None,
             id,
             seen: self.seen(),
             expects_expired: false,

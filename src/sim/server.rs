@@ -281,10 +281,7 @@ impl SimServer {
             _ => None,
         };
         let mut live = Live { rate, ..Live::default() };
-        let now = match self.clock.read().now {
-            crate::clock::Now::At(now) => now,
-            crate::clock::Now::Server => unreachable!("the server has a clock of its own"),
-        };
+        let now = self.clock.read().now.expect("the server has a clock of its own");
         if let Some(Content::Log(members)) = content(self.value_and_log().1) {
             for (date, member) in members {
                 if self.is_semaphore {

@@ -16,7 +16,6 @@ use futures::future::{Either, join_all, select};
 use tokio::sync::oneshot;
 
 use super::usage::LeaseUsage;
-use crate::clock::Now;
 use crate::engine::refund::{Entry, RefundInFlight};
 use crate::engine::tasks::Tasks;
 use crate::engine::{Core, Engine, driver, micros};
@@ -348,7 +347,7 @@ impl State {
     /// Brings the ends forward if the clock that dated the entries has been set forward.
     fn shorten_for_clock(&mut self, core: &Core, now: Time) {
         let reading = core.clock.read();
-        let Now::At(at) = reading.now else { return };
+        let Some(at) = reading.now else { return };
         for lease in &mut self.in_use {
             let ms = u64::try_from(lease.entry.date.saturating_sub(at)).unwrap_or(0);
             let rest = ms.saturating_mul(1000).saturating_sub(reading.into_ms.into());

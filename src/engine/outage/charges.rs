@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::clock::Now;
 use crate::engine::{Engine, instant_after};
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
@@ -64,10 +63,8 @@ impl Engine {
         let age = (local_now - charge.granted_at).max(0);
         Ok(match (charge.date, self.core.clock.read().now) {
             (Some(date), _) => date,
-            (None, Now::At(now)) => now - age,
-            (None, Now::Server) => {
-                self.attempt(ServerTimeCall, self.core.attempt).await? / 1000 - age
-            }
+            (None, Some(now)) => now - age,
+            (None, None) => self.attempt(ServerTimeCall, self.core.attempt).await? / 1000 - age,
         })
     }
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 use futures::FutureExt;
 use futures::future::ready;
 
-use crate::clock::{Clock, Now};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::memory::InProcessStore;
 use crate::store::*;
@@ -229,7 +229,7 @@ impl CountingStore {
         let (groups, id) = (call.groups.clone(), call.id.0);
         let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
         let attempt = self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
-        if let Now::At(at) = call.now {
+        if let Some(at) = call.now {
             self.ledger.dated.lock().unwrap().push(at);
         }
         if let Earlier::Dated(dates) = &call.earlier {

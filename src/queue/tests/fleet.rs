@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::clock::Now;
 use crate::queue::{MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
 use crate::store::memory::InProcessStore;
@@ -312,7 +311,7 @@ impl Fleet {
     }
 
     fn decide(&mut self, mut call: AcquireCall) -> AcquireReply {
-        call.now = Now::At(T0 + (self.now / MS) as i64);
+        call.now = Some(T0 + (self.now / MS) as i64);
         self.store.run(&self.keys, &call).unwrap()
     }
 
@@ -323,7 +322,7 @@ impl Fleet {
         groups: Vec<RequestGroup>,
     ) -> AcquireCall {
         AcquireCall {
-            now: Now::At(0),
+            now: Some(0),
             id,
             seen: Some(self.rate),
             expects_expired: false,

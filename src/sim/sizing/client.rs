@@ -3,7 +3,6 @@
 use super::Scenario;
 use super::demand::Random;
 use super::lease::{ClientLeases, HeldLease};
-use crate::clock::Now;
 use crate::engine::Knowledge;
 use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
 use crate::queue::{Call, MaxWait, Queue, Request, Step, Time};
@@ -161,7 +160,7 @@ impl FleetClient {
         let hold =
             self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, ClientLeases::hold_ms);
         let call = AcquireCall {
-            now: Now::At(epoch_ms(now)),
+            now: Some(epoch_ms(now)),
             id: EntryId::random(self.tag, 1),
             seen: self.known.seen,
             expects_expired: self.known.expects_expired,

@@ -18,8 +18,8 @@ script!(ACQUIRE_ONCE, AtEither, acquires: "part/arguments", "part/limits"; "part
 /// which has one request only, is answered with the key's earlier grant if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireCall {
-    /// The time of the call, which dates its grant.
-    pub(crate) now: Now,
+    /// The time of the call in ms, which dates its grant; `None`, here and in the other calls: the store's own.
+    pub(crate) now: Option<i64>,
     /// The id of the grant, which stays the same when the call is attempted again.
     pub(crate) id: EntryId,
     /// The rate that this client last saw in the limiter's hash, and has applied to the value since; `None` if it has
@@ -78,7 +78,7 @@ impl StoreCall for AcquireCall {
     /// been done. It gets the date that it would have had with the right keys at once.
     fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
         let date = answer.integer(1).filter(|_| answer.integer(0) == Some(-7))?;
-        Some(AcquireCall { now: Now::At(date), ..self.clone() })
+        Some(AcquireCall { now: Some(date), ..self.clone() })
     }
 }
 

@@ -27,7 +27,7 @@ impl StoreCall for AcquireAllCall {
         let (_, first) = &self.0[0];
         let (after, dates, _) = first.earlier.arguments();
         let command = ServerCommand::script(&ACQUIRE_ALL, &keys)
-            .time(first.now)
+            .opt(first.now)
             .arg(after)
             .arg(u8::from(!first.earlier.is_first()))
             .arg(dates);

@@ -10,7 +10,7 @@ script!(PAUSES, AtReceiver, of a limiter: "pause");
 /// Permits that were granted without the store. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChargeCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     pub(crate) id: EntryId,
     /// The date of the entry. An expired entry is not written.
     pub(crate) date: i64,
@@ -51,7 +51,7 @@ impl StoreCall for ChargeCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&CHARGE, keys)
-            .time(self.now)
+            .opt(self.now)
             .arg(pack(self.id, self.permits as u32))
             .arg(self.date)
             .seen(self.seen)
@@ -66,7 +66,7 @@ impl StoreCall for ChargeCall {
 /// Pauses a limiter, or ends its pause. If it is paused already, the later end counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PauseCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     /// How long the pause lasts from now on; 0 ends it.
     pub(crate) ms: u64,
     /// The rate that this client last saw in the limiter's hash.
@@ -114,7 +114,7 @@ impl StoreCall for PauseCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::of_limiter(&PAUSES, keys).time(self.now).arg(self.ms).seen(self.seen)
+        ServerCommand::of_limiter(&PAUSES, keys).opt(self.now).arg(self.ms).seen(self.seen)
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<()> {

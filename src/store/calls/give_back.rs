@@ -90,7 +90,7 @@ impl StoreCall for RefundCall {
 /// Returns the oldest permits in the log; the reply is how many these were.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     pub(crate) permits: u64,
     /// The rate that this client last saw in the limiter's hash.
     pub(crate) seen: Option<Rate>,
@@ -119,7 +119,7 @@ impl StoreCall for ReleaseCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::of_limiter(&RELEASE, keys).time(self.now).arg(self.permits).seen(self.seen)
+        ServerCommand::of_limiter(&RELEASE, keys).opt(self.now).arg(self.permits).seen(self.seen)
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {

@@ -6,7 +6,6 @@
 use std::fmt;
 
 // Also the imports that the files of this folder have in common.
-use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate, exact};
 use crate::store::limits::*;

@@ -8,7 +8,7 @@ script!(PEEK, AtEither, of a limiter: "peek");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     /// The number of permits to compute the wait for; 0 for none.
     pub(crate) permits: u64,
     /// The rate that this client last saw in the limiter's hash.
@@ -46,7 +46,7 @@ impl StoreCall for PeekCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&PEEK, keys)
-            .time(self.now)
+            .opt(self.now)
             .arg(self.permits.min(MAX_EXACT))
             .seen(self.seen)
     }

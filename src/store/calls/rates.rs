@@ -87,7 +87,7 @@ impl StoreCall for TrySetRateCall {
 /// Sets the rate, and keeps or deletes the value and the log; the reply is whether it did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetRateCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     pub(crate) rate: Rate,
     pub(crate) only_existing: bool,
     pub(crate) state: StateRule,
@@ -167,7 +167,7 @@ impl StoreCall for SetRateCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&SET_RATE, keys)
-            .time(self.now)
+            .opt(self.now)
             .arg(&texts(&self.rate))
             .arg(u8::from(self.only_existing))
             .arg(self.state as u8)

@@ -13,7 +13,7 @@ script!(REMOVE_UNUSED, AtReceiver, of a limiter: "remove_unused");
 /// value. Removes nothing while there is a limiter with the same value and log: [`Keys::sibling`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoveUnusedCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     pub(crate) age_ms: u64,
 }
 
@@ -65,7 +65,7 @@ impl StoreCall for RemoveUnusedCall {
         let sibling = keys.sibling().filter(|it| !in_cluster || check_one_slot(it).is_ok());
         let mut names = keys.all().to_vec();
         names.extend(sibling.as_ref().map(|sibling| &*sibling.hash));
-        ServerCommand::script(&REMOVE_UNUSED, &names).time(self.now).arg(self.age_ms.min(MAX_EXACT))
+        ServerCommand::script(&REMOVE_UNUSED, &names).opt(self.now).arg(self.age_ms.min(MAX_EXACT))
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {

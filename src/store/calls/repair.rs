@@ -11,7 +11,7 @@ script!(REPAIR, AtReceiver, of a limiter: "repair");
 /// Fits value and log to the rate. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RepairCall {
-    pub(crate) now: Now,
+    pub(crate) now: Option<i64>,
     /// The id from which those of debts are derived.
     pub(crate) id: EntryId,
     pub(crate) only_look: bool,
@@ -119,7 +119,7 @@ impl StoreCall for RepairCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&REPAIR, keys)
-            .time(self.now)
+            .opt(self.now)
             .arg(&pack(self.id, 0)[..17])
             .arg(u8::from(self.only_look))
     }

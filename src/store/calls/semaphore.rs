@@ -336,10 +336,6 @@ fn live_on(
     Ok(())
 }
 
-fn optional(number: Option<impl ToString>) -> String {
-    number.map_or(String::new(), |number| number.to_string())
-}
-
 /// The arguments that all scripts begin with.
 fn semaphore_script(
     script: &'static Script,
@@ -353,7 +349,7 @@ fn semaphore_script(
     let mut names = vec![&*keys.hash, &*keys.value, &*keys.permits];
     names.extend(record.as_deref());
     ServerCommand::script(script, &names)
-        .arg(optional(at))
+        .opt(at)
         .arg(match kind {
             SemaphoreKind::Plain => "plain",
             SemaphoreKind::Expirable => "expirable",

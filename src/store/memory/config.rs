@@ -100,7 +100,7 @@ impl<'k> StoredLimiter<'k> {
 pub(crate) fn read_all<'k, 's>(
     space: &'s Keyspace,
     keys: &'k Keys,
-    now: Now,
+    now: Option<i64>,
 ) -> Result<(Option<i64>, LiveLog<'k, 's>), Error> {
     let limiter = StoredLimiter::read(space, keys, None)?;
     let (before, t) = (limiter.read_value(space)?, space.time(now));

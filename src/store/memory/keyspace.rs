@@ -56,11 +56,8 @@ impl Keyspace {
     }
 
     /// The time of a call: the client's, or the store's own.
-    pub(crate) fn time(&self, now: Now) -> i64 {
-        match now {
-            Now::At(t) => t,
-            Now::Server => self.now,
-        }
+    pub(crate) fn time(&self, now: Option<i64>) -> i64 {
+        now.unwrap_or(self.now)
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Slot> {

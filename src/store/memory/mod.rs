@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 // Also the imports that the files of this folder have in common.
-use crate::clock::{Clock, Now, system_ms};
+use crate::clock::{Clock, system_ms};
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::channels::{Channels, Heard};
@@ -98,10 +98,7 @@ impl InProcessStore {
         // A panic in one call does not affect the others: at most one limiter is wrong, and heals.
         let mut space = self.0.space.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = self.0.clock.read();
-        let now = match reading.now {
-            Now::At(now) => now,
-            Now::Server => system_ms(),
-        };
+        let now = reading.now.unwrap_or_else(system_ms);
         space.enter(now, now.saturating_mul(1000).saturating_add(reading.into_ms.into()));
         space
     }

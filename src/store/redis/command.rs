@@ -5,7 +5,6 @@ use std::ops::Range;
 use redis::{Cmd, ToRedisArgs};
 
 use super::*;
-use crate::clock::Now;
 use crate::rate::Rate;
 use crate::wire::texts;
 
@@ -114,11 +113,11 @@ impl ServerCommand {
         self
     }
 
-    /// Appends the client's time; empty for the server's own.
-    pub(crate) fn time(self, now: Now) -> Self {
-        match now {
-            Now::At(ms) => self.arg(ms),
-            Now::Server => self.arg(""),
+    /// Appends a number; an empty argument if there is none, as for the time of a call that the server dates.
+    pub(crate) fn opt(self, number: Option<impl ToRedisArgs>) -> Self {
+        match number {
+            Some(number) => self.arg(number),
+            None => self.arg(""),
         }
     }
 

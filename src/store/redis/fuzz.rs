@@ -3,7 +3,6 @@
 use super::master::Sentinels;
 use super::nodes::{self, slot::slot_of};
 use super::{ServerAnswer, read_scan, reply};
-use crate::clock::Now;
 use crate::error::Error;
 use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
@@ -40,7 +39,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     if let Some(Some(rate)) = ConfigCall.read(answer) {
         assert!(!rate.to_string().is_empty());
     }
-    let (now, id) = (Now::At(1_700_000_000_000), EntryId([0; 16]));
+    let (now, id) = (Some(1_700_000_000_000), EntryId([0; 16]));
     RefundCall { id, entry_date: 0, granted: 1, returned: 1 }.read(answer);
     ReleaseCall { now, permits: 1, seen: None }.read(answer);
     ChargeCall { now, id, date: 0, permits: 1, seen: None }.read(answer);

@@ -34,7 +34,7 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
         call.headroom.map_or(String::new(), |part| part.as_part().to_string()).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-    let command = ServerCommand::script(script, keys).time(call.now).arg(entry).seen(call.seen);
+    let command = ServerCommand::script(script, keys).opt(call.now).arg(entry).seen(call.seen);
     optional[..given].iter().fold(command, |command, arg| command.arg(arg.as_slice()))
 }
 
@@ -85,7 +85,7 @@ pub(super) fn read(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<Acqui
 /// The answer if all requests were granted and the rate is the one that the client last saw.
 fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let now = match (answer.len(), call.now) {
-        (1, Now::At(now)) => now,
+        (1, Some(now)) => now,
         (2, _) => answer.integer(1)?,
         _ => return None,
     };

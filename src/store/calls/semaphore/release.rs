@@ -92,11 +92,11 @@ impl StoreCall for RenewCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::script(&RENEW, &[&keys.value, &keys.hash])
-            .arg(optional(self.at))
-            .arg(optional(self.lease_ms))
+            .opt(self.at)
+            .opt(self.lease_ms)
             .arg(if self.may_shorten { "1" } else { "" })
             .arg(pack(&self.permits))
-            .arg(optional(self.keep_alive_ms))
+            .opt(self.keep_alive_ms)
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<Vec<bool>> {

@@ -6,7 +6,7 @@ use crate::options::Fraction;
 /// The call as it is made again at the clock's time.
 fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {
     let earlier = Earlier::Dated(dates.to_vec());
-    AcquireCall { now: Now::At(c.clock.now()), earlier, ..first.clone() }
+    AcquireCall { now: Some(c.clock.now()), earlier, ..first.clone() }
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_attempt_that_was_overtaken_does_not_create_the_limiter_either() {
 fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     let mut c = limiter(10);
     let first = AcquireCall {
-        now: Now::Server,
+        now: None,
         earlier: Earlier::FirstSince(T0 - 50),
         ..c.call(&[request(3, 0)])
     };
@@ -110,7 +110,7 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
 /// The first attempt of a call by the server's clock, and any later one.
 fn by_the_servers_clock(c: &Client, call: AcquireCall) -> (AcquireCall, AcquireCall) {
     let last = c.clock.now() - 1;
-    let first = AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(last), ..call };
+    let first = AcquireCall { now: None, earlier: Earlier::FirstSince(last), ..call };
     let again = AcquireCall { seen: None, earlier: Earlier::Since(last), ..first.clone() };
     (first, again)
 }

@@ -362,7 +362,7 @@ fn without_a_hash_only_what_a_limiter_writes_is_removed() {
         for member in members {
             c.store.raw_zadd(&c.keys.permits, now - age, member);
         }
-        let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Now::At(now), age_ms: AGE });
+        let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Some(now), age_ms: AGE });
         assert_eq!(reply.unwrap(), removed, "{value:?} {members:?} {age}");
     }
     // A key of another type, and nothing is removed.
@@ -370,7 +370,7 @@ fn without_a_hash_only_what_a_limiter_writes_is_removed() {
     c.store.raw_del(&c.keys.hash);
     c.store.raw_set(&c.keys.value, "7");
     c.store.raw_set(&c.keys.client_permits, "a text");
-    let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Now::At(0), age_ms: AGE });
+    let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Some(0), age_ms: AGE });
     let error = reply.unwrap_err();
     assert_eq!(error.kind(), crate::error::ErrorKind::WrongType);
     assert_eq!(c.store.raw_get(&c.keys.value).as_deref(), Some("7"));
@@ -380,7 +380,7 @@ fn without_a_hash_only_what_a_limiter_writes_is_removed() {
 fn a_value_that_is_no_integer_is_not_removed_either() {
     let c = limiter(10);
     c.store.raw_set(&c.keys.value, "a text");
-    let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Now::At(0), age_ms: 0 });
+    let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Some(0), age_ms: 0 });
     assert_eq!(reply.unwrap(), 0);
 }
 
@@ -391,9 +391,8 @@ fn nothing_is_removed_that_a_limiter_with_other_braces_has_too() {
         c.store.raw_del(&c.keys.hash);
         c.store.raw_set("{api}:value", "7");
         let remove = |name| {
-            let reply = c
-                .store
-                .run(&Keys::new(name, "a"), &RemoveUnusedCall { now: Now::At(0), age_ms: 0 });
+            let reply =
+                c.store.run(&Keys::new(name, "a"), &RemoveUnusedCall { now: Some(0), age_ms: 0 });
             reply.unwrap()
         };
         c.store.raw_hset(other, "rate", "10");
@@ -430,7 +429,7 @@ fn a_repair_dates_what_is_too_far_ahead() {
     c.log_entry(365 * DAY, 7);
     c.set_value("0");
     let repair = |c: &mut Client, only_look| {
-        let call = RepairCall { now: Now::At(c.clock.now()), id: c.fresh_id(), only_look };
+        let call = RepairCall { now: Some(c.clock.now()), id: c.fresh_id(), only_look };
         c.store.run(&c.keys, &call).unwrap()
     };
     let before = c.store.snapshot();
@@ -450,7 +449,7 @@ fn a_repair_takes_an_excess_out_of_the_log() {
     c.grant(8);
     // As after a Java release of four.
     c.set_value("6");
-    let call = RepairCall { now: Now::At(T0), id: c.fresh_id(), only_look: false };
+    let call = RepairCall { now: Some(T0), id: c.fresh_id(), only_look: false };
     let reply = c.store.run(&c.keys, &call).unwrap();
     assert_eq!((reply.before, reply.after, reply.excess), (Some(6), 6, 4));
     assert_eq!((c.value(), c.sum()), (Some(6), 4));
@@ -462,7 +461,7 @@ fn a_repair_does_not_bring_back_what_it_takes_out() {
     // Beyond the rate by an entry that is dated too far ahead as well.
     c.log_entry(365 * 86_400_000, 10);
     c.set_value("10");
-    let call = RepairCall { now: Now::At(T0), id: c.fresh_id(), only_look: false };
+    let call = RepairCall { now: Some(T0), id: c.fresh_id(), only_look: false };
     let reply = c.store.run(&c.keys, &call).unwrap();
     assert_eq!((reply.excess, reply.dated_ahead), (10, 1));
     assert_eq!((c.value(), c.sum()), (Some(10), 0));

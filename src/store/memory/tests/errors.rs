@@ -127,7 +127,7 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         assert_eq!(error(&c, |c| c.peek(1).err()), (ErrorKind::ForeignEntry, detail.clone()));
-        let call = ReleaseCall { now: Now::At(T0), permits: 1, seen: Some(seen(10)) };
+        let call = ReleaseCall { now: Some(T0), permits: 1, seen: Some(seen(10)) };
         let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         c.store.raw_del(&c.keys.value);
@@ -199,7 +199,7 @@ fn a_failure_takes_back_what_was_done_to_the_log() {
     c.store.raw_zadd(&c.keys.permits, T0 + 700, &[8; 8]);
     // It has dropped an entry and moved another one when it meets the foreign one.
     let call = AcquireCall {
-        now: Now::At(c.clock.now()),
+        now: Some(c.clock.now()),
         earlier: Earlier::Dated(vec![T0 + 500]),
         audit_limit: u64::MAX,
         ..first

@@ -268,7 +268,7 @@ impl World {
                 let Some(pending) = self.pending[by].take() else { return };
                 self.clock.advance(1);
                 let earlier = Earlier::Dated(pending.dates);
-                let call = AcquireCall { now: Now::At(self.t()), earlier, ..pending.first.clone() };
+                let call = AcquireCall { now: Some(self.t()), earlier, ..pending.first.clone() };
                 let reply = self.send(by, call);
                 // Granted under a rate that has been lowered since: the page's third exception.
                 let checked = pending.changes == self.changes;
@@ -305,7 +305,7 @@ impl World {
                             self.clock.advance(1);
                         }
                         let earlier = Earlier::Reserved { since: date - 2 * I, date };
-                        AcquireCall { now: Now::At(self.t()), earlier, ..call }
+                        AcquireCall { now: Some(self.t()), earlier, ..call }
                     }
                     None => {
                         let id = EntryId::random(ClientTag([by as u8; 4]), 1);
@@ -378,11 +378,11 @@ impl World {
             }
             Step::Repair { by } => {
                 let id = self.clients[by].call(&[request(1, 0)]).id;
-                let call = RepairCall { now: Now::At(self.t()), id, only_look: false };
+                let call = RepairCall { now: Some(self.t()), id, only_look: false };
                 self.store().run(&self.clients[by].keys, &call).unwrap();
             }
             Step::RemoveUnused { by } => {
-                let at = Now::At(self.t());
+                let at = Some(self.t());
                 self.store()
                     .run(&self.clients[by].keys, &RemoveUnusedCall { now: at, age_ms: 0 })
                     .unwrap();

@@ -172,7 +172,7 @@ fn the_stores_own_clock_dates_what_asks_for_it() {
     let mut c = limiter(10);
     c.clock.advance(77);
     assert_eq!(c.store.run(&c.keys, &ServerTimeCall).unwrap(), (T0 + 77) * 1000);
-    let call = AcquireCall { now: Now::Server, ..c.call(&[request(1, 0)]) };
+    let call = AcquireCall { now: None, ..c.call(&[request(1, 0)]) };
     assert_eq!(c.send(call).unwrap().entry_date, T0 + 77);
     let servers = InProcessStore::new().run(&c.keys, &ServerTimeCall).unwrap() / 1000;
     assert!((servers - crate::clock::system_ms()).abs() < 9);

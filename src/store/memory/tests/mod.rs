@@ -2,7 +2,7 @@
 
 use proptest::test_runner::Config as ProptestConfig;
 
-use crate::clock::{Clock, ManualClock, Now};
+use crate::clock::{Clock, ManualClock};
 use crate::error::{Error, ErrorKind};
 use crate::rate::{Mode, Rate};
 use crate::store::memory::InProcessStore;
@@ -96,7 +96,7 @@ impl Client {
 
     fn call(&mut self, groups: &[RequestGroup]) -> AcquireCall {
         AcquireCall {
-            now: Now::At(self.clock.now()),
+            now: Some(self.clock.now()),
             id: self.fresh_id(),
             seen: self.seen,
             expects_expired: false,
@@ -152,7 +152,7 @@ impl Client {
     }
 
     fn peek(&self, permits: u64) -> Result<PeekReply, Error> {
-        let now_at = Now::At(self.clock.now());
+        let now_at = Some(self.clock.now());
         self.store.run(&self.keys, &PeekCall { now: now_at, permits, seen: self.seen })
     }
 
@@ -161,7 +161,7 @@ impl Client {
     }
 
     fn release(&self, permits: u64) -> u64 {
-        let call = ReleaseCall { now: Now::At(self.clock.now()), permits, seen: self.seen };
+        let call = ReleaseCall { now: Some(self.clock.now()), permits, seen: self.seen };
         self.store.run(&self.keys, &call).unwrap()
     }
 
@@ -171,7 +171,7 @@ impl Client {
     }
 
     fn set(&mut self, rate: Rate, state: StateRule) {
-        let now_at = Now::At(self.clock.now());
+        let now_at = Some(self.clock.now());
         let call = SetRateCall { now: now_at, rate, only_existing: false, state };
         assert!(self.store.run(&self.keys, &call).unwrap());
         self.seen = Some(rate);

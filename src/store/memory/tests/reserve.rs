@@ -16,7 +16,7 @@ fn large(c: &mut Client, tag: u8, permits: u64) -> AcquireCall {
 fn next(c: &Client, call: &AcquireCall, reply: &AcquireReply) -> AcquireCall {
     let Outcome::Reserved(wait) = reply.outcomes[0].outcome else { panic!("{reply:?}") };
     let earlier = Earlier::Reserved { since: reply.now - 1, date: reply.now + wait.ms() as i64 };
-    AcquireCall { now: Now::At(c.clock.now()), earlier, share: None, ..call.clone() }
+    AcquireCall { now: Some(c.clock.now()), earlier, share: None, ..call.clone() }
 }
 
 fn reserved(ms: u64) -> Outcome {
@@ -136,7 +136,7 @@ fn attempts_whose_answers_are_lost_reserve_once() {
     assert_eq!(c.send(call.clone()).unwrap().outcomes, reply.outcomes);
     c.clock.advance(10);
     // Nobody knows what it has reserved.
-    let (now, earlier) = (Now::At(c.clock.now()), Earlier::Since(reply.now - 1));
+    let (now, earlier) = (Some(c.clock.now()), Earlier::Since(reply.now - 1));
     let reply = c.send(AcquireCall { now, earlier, ..call.clone() }).unwrap();
     assert_eq!((reply.outcomes[0].outcome, reply.left), (reserved(940), -10));
     c.clock.advance(941);
@@ -144,7 +144,7 @@ fn attempts_whose_answers_are_lost_reserve_once() {
     assert_eq!(c.send(due.clone()).unwrap().outcomes[0].outcome, Outcome::Granted);
     // The answer to that is lost as well.
     c.clock.advance(5);
-    let again = AcquireCall { now: Now::At(c.clock.now()), ..due.clone() };
+    let again = AcquireCall { now: Some(c.clock.now()), ..due.clone() };
     let reply = c.send(again).unwrap();
     assert_eq!((reply.outcomes[0].outcome, reply.left), (Outcome::Granted, 0));
     // An attempt that was late, or arrives twice, does not take back what is in use.
@@ -168,7 +168,7 @@ fn what_was_granted_to_a_later_attempt_is_not_reserved_again() {
     // Less is left than it was granted.
     c.set(rate(8), StateRule::Keep);
     c.clock.advance(5);
-    let late = AcquireCall { now: Now::Server, seen: None, ..due };
+    let late = AcquireCall { now: None, seen: None, ..due };
     let outcome = c.send(late).unwrap().outcomes[0].outcome;
     assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     assert_eq!((c.value(), c.sum(), c.log().last()), (Some(-2), 10, Some(&(1155, 4))));
@@ -262,11 +262,11 @@ fn a_limiter_for_each_client_has_no_reservations() {
 fn the_servers_clock_dates_reservations_as_well() {
     let mut c = used_one_by_one();
     let call = large(&mut c, 1, 10);
-    let call = AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(0), ..call };
+    let call = AcquireCall { now: None, earlier: Earlier::FirstSince(0), ..call };
     let reply = c.send(call.clone()).unwrap();
     assert_eq!((reply.now, reply.outcomes[0].outcome), (c.clock.now(), reserved(950)));
     c.clock.advance(950);
-    let due = AcquireCall { now: Now::Server, ..next(&c, &call, &reply) };
+    let due = AcquireCall { now: None, ..next(&c, &call, &reply) };
     let reply = c.send(due).unwrap();
     assert_eq!((reply.outcomes[0].outcome, reply.entry_date), (Outcome::Granted, c.clock.now()));
 }
@@ -291,7 +291,7 @@ fn a_clock_that_is_a_little_ahead_keeps_nobody_from_one() {
     let with_entry_ahead_by = |ms: i64| {
         let mut c = client();
         c.store.run(&c.keys, &TrySetRateCall(rate(10))).unwrap();
-        let ahead = Now::At(c.clock.now() + ms);
+        let ahead = Some(c.clock.now() + ms);
         let call = AcquireCall { now: ahead, ..c.call(&[request(10, 0)]) };
         assert_eq!(c.send(call).unwrap().outcomes[0].outcome, Outcome::Granted);
         let call = large(&mut c, 1, 10);

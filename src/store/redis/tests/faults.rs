@@ -9,7 +9,6 @@ use futures::FutureExt;
 use futures::future::join_all;
 
 use super::{Limited, Server, free_port};
-use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::redis::reply;
@@ -30,7 +29,7 @@ fn keys() -> Keys {
 
 fn call() -> AcquireCall {
     AcquireCall {
-        now: Now::At(1_700_000_000_000),
+        now: Some(1_700_000_000_000),
         id: EntryId(rand::random()),
         seen: Some(Rate::from_wire(Mode::Overall, 1000, 60_000, 0)),
         expects_expired: false,
@@ -160,7 +159,7 @@ async fn the_second_trip_of_a_call_has_the_date_of_the_first() {
         }
     });
     let store = super::store(&url, LONG).unwrap();
-    let reply = store.run(&keys(), AcquireCall { now: Now::Server, ..call() }).await.unwrap();
+    let reply = store.run(&keys(), AcquireCall { now: None, ..call() }).await.unwrap();
     assert_eq!((reply.now, reply.entry_date, reply.left), (DATE, DATE, 9));
     assert_eq!(server.join().unwrap(), [false, true]);
 }
@@ -288,7 +287,7 @@ async fn scripts_are_sent_again_if_the_server_has_forgotten_them() {
 
 fn peek() -> crate::store::PeekCall {
     crate::store::PeekCall {
-        now: Now::At(1_700_000_000_000),
+        now: Some(1_700_000_000_000),
         permits: 0,
         seen: Some(Rate::from_wire(Mode::Overall, 1000, 60_000, 0)),
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::Commands as _;
 
 use super::{Limited, Server};
-use crate::clock::Now;
 use crate::options::Fraction;
 use crate::rate::{Mode, Rate};
 use crate::store::limits::LONGEST_SHARED_LOG;
@@ -41,7 +40,7 @@ async fn client() -> Option<Client> {
 
 fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
     AcquireCall {
-        now: Now::At(t),
+        now: Some(t),
         id: EntryId([id; 16]),
         seen: Some(Rate::from_wire(Mode::Overall, 100, 60_000, 0)),
         expects_expired: false,
@@ -111,7 +110,7 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
         [Mode::Overall, Mode::PerClient].map(|mode| Rate::from_wire(mode, 100, 60_000, 0));
     for (seen, rate, id) in [(common, own, 1), (own, common, 2)] {
         let change =
-            SetRateCall { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };
+            SetRateCall { now: Some(T0), rate, only_existing: false, state: StateRule::Drop };
         assert!(client.store.run(&client.keys, change).await.unwrap());
         client.reset_commands();
         let call = AcquireCall { seen: Some(seen), ..call(T0 + 1, id, 2) };
@@ -154,7 +153,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
         let id = 10 + permits as u8;
         let first = call(T0 + 10, id, permits);
         let retry = AcquireCall {
-            now: Now::At(T0 + 20),
+            now: Some(T0 + 20),
             earlier: Earlier::Dated(vec![T0 + 10]),
             ..first.clone()
         };
@@ -164,7 +163,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
         assert_eq!(client.outcome(retry.clone()).await, Outcome::Granted);
         assert_eq!((client.value(), client.log()), before);
         let later = AcquireCall {
-            now: Now::At(T0 + 30),
+            now: Some(T0 + 30),
             earlier: Earlier::Dated(vec![T0 + 10, T0 + 20]),
             ..retry.clone()
         };
@@ -191,7 +190,7 @@ async fn an_attempt_that_is_overtaken_finds_its_grant_among_many_leases() {
         let first = AcquireCall { audit_limit, hold_ms, ..call(T0 + 10, id, 3) };
         let dates = vec![T0 + 10 + hold_ms as i64];
         let retry =
-            AcquireCall { now: Now::At(T0 + 20), earlier: Earlier::Dated(dates), ..first.clone() };
+            AcquireCall { now: Some(T0 + 20), earlier: Earlier::Dated(dates), ..first.clone() };
         let entry_date = client.acquire(retry).await.entry_date;
         if returned > 0 {
             let refund = RefundCall { id: first.id, entry_date, granted: 3, returned };
@@ -274,14 +273,13 @@ async fn the_servers_clock_dates_a_grant() {
     let Some(mut client) = client().await else { return };
     let before = client.store.run(&client.keys, ServerTimeCall).await.unwrap() / 1000;
     // By the server's clock the first grant has expired, so the log is empty.
-    let first =
-        AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(before), ..call(0, 1, 3) };
+    let first = AcquireCall { now: None, earlier: Earlier::FirstSince(before), ..call(0, 1, 3) };
     let reply = client.acquire(first.clone()).await;
     assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
     assert!((before..before + 5000).contains(&reply.now) && reply.entry_date == reply.now);
     assert_eq!(client.log(), [(pack(EntryId([1; 16]), 3), reply.now)]);
 
-    let single = AcquireCall { now: Now::Server, ..call(0, 2, 1) };
+    let single = AcquireCall { now: None, ..call(0, 2, 1) };
     let quick = client.acquire(single).await;
     assert!(quick.now >= reply.now && quick.left == 96);
 
@@ -308,7 +306,7 @@ async fn a_late_attempt_that_is_refused_takes_nothing_back() {
     assert_eq!(client.outcome(first.clone()).await, Outcome::Granted);
     assert_eq!(client.outcome(call(T0 + 20, 2, 50)).await, Outcome::Granted);
     let earlier = Earlier::Since(T0 + 9);
-    let late = AcquireCall { now: Now::At(T0 + 30), seen: None, earlier, ..first };
+    let late = AcquireCall { now: Some(T0 + 30), seen: None, earlier, ..first };
     let late = client.acquire(late).await;
     assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(..)), "{late:?}");
     assert_eq!((late.left, client.value()), (44, 44));
@@ -327,7 +325,7 @@ async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
     let first = AcquireCall { groups, seen: None, ..call(T0, 1, 1) };
     let left = client.acquire(first.clone()).await.left;
     let earlier = Earlier::Dated(vec![T0]);
-    let again = client.acquire(AcquireCall { now: Now::At(T0 + 5), earlier, ..first }).await;
+    let again = client.acquire(AcquireCall { now: Some(T0 + 5), earlier, ..first }).await;
     let granted = OutcomeGroup { count, outcome: Outcome::Granted };
     assert_eq!((again.left, again.outcomes), (left, vec![granted]));
     let log = client.log();

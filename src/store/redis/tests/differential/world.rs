@@ -9,7 +9,6 @@ use super::super::Limited;
 use super::damage::{Damage, read_score};
 use super::program::{Attempt, Op, Seen, Who};
 use super::{CLIENTS, LIMITERS, T0};
-use crate::clock::Now;
 use crate::error::Error;
 use crate::inspection::StoredKey;
 use crate::rate::{Mode, Rate};
@@ -209,7 +208,7 @@ impl<'a> World<'a> {
                 // Those of this crate's clients have no bit there.
                 id[15] = if tag.is_some() || self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
                 let call = AcquireCall {
-                    now: Now::At(self.now),
+                    now: Some(self.now),
                     id: EntryId(id),
                     seen: self.seen(who, seen),
                     // Read or not, the answer is the same.
@@ -235,7 +234,7 @@ impl<'a> World<'a> {
             }
             Op::Once { who, key, permits, seen, create, headroom } => {
                 let call = AcquireCall {
-                    now: Now::At(self.now),
+                    now: Some(self.now),
                     id: EntryId::of_key(&[key]),
                     seen: self.seen(who, seen),
                     expects_expired: false,
@@ -254,7 +253,7 @@ impl<'a> World<'a> {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
                 let latest = *made.dates.iter().max().unwrap();
                 self.now = self.now.max(latest + 1);
-                made.call.now = Now::At(self.now);
+                made.call.now = Some(self.now);
                 made.call.seen = self.seen(who, seen);
                 let before = made.dates.iter().min().unwrap() - 1;
                 made.call.earlier = match made.reserved {
@@ -275,11 +274,11 @@ impl<'a> World<'a> {
                 }
                 let first = made.dates[0];
                 if let Some(date) = made.reserved.filter(|_| since) {
-                    made.call.now = Now::At(made.dates[1]);
+                    made.call.now = Some(made.dates[1]);
                     made.call.earlier = Earlier::Reserved { since: first - 1, date };
                     return self.acquire(who, made);
                 }
-                made.call.now = Now::At(first - made.call.hold_ms as i64);
+                made.call.now = Some(first - made.call.hold_ms as i64);
                 made.call.earlier =
                     if since { Earlier::FirstSince(first - 1) } else { Earlier::None };
                 self.acquire(who, made)?;
@@ -307,7 +306,7 @@ impl<'a> World<'a> {
                         groups.iter_mut().for_each(|it| it.permits = other(it.permits));
                     }
                     let call = AcquireCall {
-                        now: Now::At(self.now),
+                        now: Some(self.now),
                         id: EntryId(id),
                         seen: self.seen(who, seen),
                         expects_expired: false,
@@ -349,7 +348,7 @@ impl<'a> World<'a> {
                     _ => (self.now, Earlier::None),
                 };
                 for (_, call) in &mut calls {
-                    (call.now, call.earlier) = (Now::At(now), earlier.clone());
+                    (call.now, call.earlier) = (Some(now), earlier.clone());
                 }
                 self.acquire_all(client, calls, dates)?;
             }
@@ -368,7 +367,7 @@ impl<'a> World<'a> {
                 self.both(&keys, call)?;
             }
             Op::Release { who, permits, seen } => {
-                let now = Now::At(self.now);
+                let now = Some(self.now);
                 let call = ReleaseCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(&keys, call)?;
@@ -378,7 +377,7 @@ impl<'a> World<'a> {
                 let mut id = [0x3c; 16];
                 id[8..12].copy_from_slice(&self.ids.to_be_bytes());
                 let new = ChargeCall {
-                    now: Now::At(self.now),
+                    now: Some(self.now),
                     id: EntryId(id),
                     date: self.now - age,
                     permits,
@@ -393,12 +392,12 @@ impl<'a> World<'a> {
                 self.both(&keys, call)?;
             }
             Op::Pause { who, ms, seen } => {
-                let call = PauseCall { now: Now::At(self.now), ms, seen: self.seen(who, seen) };
+                let call = PauseCall { now: Some(self.now), ms, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(&keys, call)?;
             }
             Op::Peek { who, permits, seen } => {
-                let now = Now::At(self.now);
+                let now = Some(self.now);
                 let call = PeekCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(&keys, call)?;
@@ -408,7 +407,7 @@ impl<'a> World<'a> {
                 self.both(&keys, TrySetRateCall(rate))?;
             }
             Op::SetRate { who, rate, only_existing, state } => {
-                let call = SetRateCall { now: Now::At(self.now), rate, only_existing, state };
+                let call = SetRateCall { now: Some(self.now), rate, only_existing, state };
                 let keys = self.keys(who);
                 self.both(&keys, call)?;
             }
@@ -456,7 +455,7 @@ impl<'a> World<'a> {
             }
             Op::Repair { who, only_look } => self.repair(who, only_look)?,
             Op::RemoveUnused { who, age_ms } => {
-                let (keys, now) = (self.keys(who), Now::At(self.now));
+                let (keys, now) = (self.keys(who), Some(self.now));
                 self.both(&keys, RemoveUnusedCall { now, age_ms })?;
             }
             Op::RemoveOrphaned { who, age_ms } => {
@@ -464,7 +463,7 @@ impl<'a> World<'a> {
                 self.step(&Op::RemoveUnused { who, age_ms })?;
             }
             Op::RemoveShared { who, age_ms } => {
-                let (keys, now) = (self.keys(who), Now::At(self.now));
+                let (keys, now) = (self.keys(who), Some(self.now));
                 let Some(other) = keys.sibling() else { return Ok(()) };
                 self.memory.raw_hset(&other.hash, "rate", "1");
                 let mut set = redis::cmd("HSET");
@@ -491,7 +490,7 @@ impl<'a> World<'a> {
         self.ids += 1;
         let mut id = [0x6b; 16];
         id[8..12].copy_from_slice(&self.ids.to_be_bytes());
-        let call = RepairCall { now: Now::At(self.now), id: EntryId(id), only_look };
+        let call = RepairCall { now: Some(self.now), id: EntryId(id), only_look };
         let keys = self.keys(who);
         let done = self.both(&keys, call)?;
         if let Some(done) = done.filter(|done| !only_look && done.debt < 1 << 37) {

@@ -1,7 +1,6 @@
 //! What only a server shows: errors of foreign keys, clocks, memory and time.
 
 use super::*;
-use crate::clock::Now;
 use crate::error::ErrorKind;
 use crate::rate::Rate;
 use crate::store::memory::raw::Key;
@@ -204,7 +203,7 @@ fn server_time() {
     let seen = Rate::overall(1_000_000_000, Duration::from_secs(1)).unwrap();
     cost(&mut world, "limiter", &mut |world| {
         let call = AcquireCall {
-            now: Now::Server,
+            now: None,
             id: EntryId::random(ClientTag([1; 4]), 0),
             seen: Some(seen),
             expects_expired: true,
