@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
-use crate::policy::Policy;
+use crate::policy::{Followed, Policy};
 use crate::rate::{Mode, Rate};
 use crate::store::{DropUsageCall, KeysCall, PolicyPeek, PolicyPeekCall, SemaphoreInspectCall};
 
@@ -46,7 +46,8 @@ impl Client {
             let limiter = self.stored_limiter_of(name, policy.clone())?;
             let clock = &limiter.engine().core.clock;
             let at = (!clock.is_servers()).then(|| clock.local_us());
-            let call = PolicyPeekCall { policy, is_stored: true, at, permits: 0 };
+            let of = Followed { rules: policy, is_stored: true };
+            let call = PolicyPeekCall { of, at, permits: 0 };
             match limiter.call(Operation::Inspect, call).await {
                 Ok(PolicyPeek { parameters, available, .. }) => {
                     let limit = parameters.limit();

@@ -6,15 +6,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::ClockSkew;
+use crate::engine::Rules;
 use crate::engine::outage::OutageReport;
-use crate::engine::{Followed, Rules};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiters::Limiters;
 #[cfg(feature = "_web")]
 use crate::observe::Event;
 use crate::options::LimiterOptions;
-use crate::policy::Policy;
+use crate::policy::{Followed, Policy};
 use crate::store::Store;
 
 /// A client of one server or of one in-process store: the counterpart of Java's `RedissonClient`.
@@ -71,8 +71,7 @@ impl Client {
     ///
     /// Errors are those of [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
-        let policy = Followed { rules: policy, is_stored: false };
-        self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
+        self.0.handle(name, Rules::Policy(policy.into())).map(RateLimiter::new)
     }
 
     /// [`limiter_of`](Self::limiter_of), with options that belong to the name and the policy with these parameters.

@@ -12,11 +12,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Followed};
+use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::limiters::{LimiterHandle, Limiters};
 use crate::observe::Event;
 use crate::options::{Fraction, LimiterOptions};
+use crate::policy::Followed;
 use crate::rate::Rate;
 use crate::store::StoreCall;
 use crate::wire::keys::Keys;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::engine::group::GroupMember;
-use crate::engine::{self, Core, Engine, Followed, Knowledge, Rules};
+use crate::engine::{self, Core, Engine, Knowledge, Rules};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
-use crate::policy::{Kind, Policy};
+use crate::policy::{Followed, Kind, Policy};
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};

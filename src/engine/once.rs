@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, Verdict};
 use super::flight::grants;
-use super::policy::Followed;
 use super::refund::Entry;
 use super::{Engine, closed, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::options::Fraction;
+use crate::policy::Followed;
 use crate::queue::Request;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, OutcomeGroup, RequestGroup, Store, Wait,

@@ -1,4 +1,4 @@
-//! The calls of a limiter with a [`Policy`].
+//! The calls of a limiter with a [`Policy`](crate::Policy).
 //!
 //! Such a limiter has no log in which a repeated call could find its entry. Instead its calls are numbered, lane by
 //! lane, and the store keeps the last one of each lane: a call that comes twice gets the first answer again, and
@@ -19,24 +19,9 @@ use super::refund::BACKGROUND_DEADLINE;
 use super::retry::FIRST_PAUSE;
 use super::{Engine, Turn, instant_after};
 use crate::error::{Error, Execution, Operation};
-use crate::policy::Policy;
-use crate::rate::Rate;
+use crate::policy::Followed;
 use crate::rt::{self, Mutex, lock};
 use crate::store::{AcquireReply, LaneCall, PolicyCall, Reply, RequestGroup, StoreCall};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Followed {
-    pub(crate) rules: Policy,
-    /// Whether the parameters are those that the store has, not those of `rules`.
-    pub(crate) is_stored: bool,
-}
-
-impl Followed {
-    /// The rate to show where there is one for Redisson's limiters. What is stored is not known here.
-    pub(crate) fn rate(&self) -> Rate {
-        self.rules.rate()
-    }
-}
 
 /// A lane's record is kept for a minute at least.
 pub(super) const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
@@ -148,13 +133,7 @@ impl Engine {
         lane: LaneCall,
         groups: Vec<RequestGroup>,
     ) -> PolicyCall {
-        PolicyCall {
-            policy: policy.rules.clone(),
-            is_stored: policy.is_stored,
-            at: self.core.clock.told_us(),
-            lane,
-            groups,
-        }
+        PolicyCall { of: policy.clone(), at: self.core.clock.told_us(), lane, groups }
     }
 
     /// Whether it grants permits from a later time on.

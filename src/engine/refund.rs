@@ -211,8 +211,7 @@ impl Engine {
             }
             let _may_come_back = self.permits_may_come_back();
             let call = |lane| PolicyRefundCall {
-                policy: policy.rules.clone(),
-                is_stored: policy.is_stored,
+                of: policy.clone(),
                 at: self.core.clock.told_us(),
                 lane,
                 mark,

@@ -80,8 +80,7 @@ impl RateLimiter {
     async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
         if let Some(policy) = self.engine().rules.policy() {
             let call = PolicyPeekCall {
-                policy: policy.rules.clone(),
-                is_stored: policy.is_stored,
+                of: policy.clone(),
                 at: self.engine().core.clock.told_us(),
                 permits: permits.min(u32::MAX.into()),
             };

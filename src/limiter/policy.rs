@@ -122,10 +122,11 @@ impl RateLimiter {
             return Err(self.invalid(OPERATION, refused));
         }
         let at = self.engine().core.clock.told_us();
+        let call = PolicyChangeCall { of: policy.into(), at, rule, keep_alive_ms };
         // Leases end before the call is sent, and none begins while it is under way. It may be carried out even if
         // this future is dropped.
         let _reset = self.engine().begin_reset();
-        self.call(OPERATION, PolicyChangeCall { policy, at, rule, keep_alive_ms }).await?;
+        self.call(OPERATION, call).await?;
         self.engine().observer.counted(Count::PolicyChanges, 1);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::wire::keys::Keys;
 
 use super::decide::Share;
 use super::packed::{MS, PERMITS, WIDE, packed, unpacked};
-use super::{ChangeRule, Policy};
+use super::{ChangeRule, Followed, Policy};
 
 /// What a grant is given back by: a number that each policy chooses, and a fraction.
 pub(crate) type Mark = (i64, u64);
@@ -186,8 +186,7 @@ impl Limiter {
         space: &Keyspace,
         keys: &Keys,
         at: Option<i64>,
-        wanted: &Policy,
-        is_stored: bool,
+        Followed { rules: wanted, is_stored }: &Followed,
         rule: ChangeRule,
         lane: Option<&LaneCall>,
     ) -> Result<Self, Error> {
@@ -200,7 +199,7 @@ impl Limiter {
         let policy = match field("c") {
             Some(text) if text == wanted.text() => wanted.clone(),
             Some(text) => Policy::parse(text).filter(is_of_kind).ok_or_else(|| bad("c"))?,
-            None if is_stored => return Err(refusal::no_parameters()),
+            None if *is_stored => return Err(refusal::no_parameters()),
             None if fields.contains_key("s") => return Err(bad("c")),
             None => wanted.clone(),
         };
@@ -233,7 +232,7 @@ impl Limiter {
         if let (Some(lane), Some(record)) = (lane, record) {
             limiter.find_call(lane, record)?;
         }
-        let is_same = is_stored || limiter.policy.text() == wanted.text();
+        let is_same = *is_stored || limiter.policy.text() == wanted.text();
         if limiter.replay.is_none() && (!is_same || rule == ChangeRule::Reset) {
             limiter.change(wanted, rule);
         }

@@ -80,6 +80,27 @@ pub(crate) enum Kind {
     Foreign(Foreign),
 }
 
+/// The policy that a limiter follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Followed {
+    pub(crate) rules: Policy,
+    /// Whether the parameters are those that the store has, not those of `rules`.
+    pub(crate) is_stored: bool,
+}
+
+impl Followed {
+    /// The rate to show where there is one for Redisson's limiters. What is stored is not known here.
+    pub(crate) fn rate(&self) -> Rate {
+        self.rules.rate()
+    }
+}
+
+impl From<Policy> for Followed {
+    fn from(rules: Policy) -> Self {
+        Followed { rules, is_stored: false }
+    }
+}
+
 /// What becomes of the permits that are used when a limiter's parameters change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChangeRule {

@@ -153,7 +153,7 @@ impl Limiter {
 
     fn call(&self, at: i64, groups: Vec<RequestGroup>) -> AcquireReply {
         let (policy, at) = (self.policy.clone(), Some(at));
-        let call = PolicyCall { policy, is_stored: false, at, lane: next_call(), groups };
+        let call = PolicyCall { of: policy.into(), at, lane: next_call(), groups };
         self.store.run(&self.keys, &call).unwrap()
     }
 
@@ -171,13 +171,13 @@ impl Limiter {
     fn give(&self, at: i64, mark: Mark, permits: u64) -> u64 {
         let (policy, at) = (self.policy.clone(), Some(at));
         let lane = next_call();
-        let call = PolicyRefundCall { policy, is_stored: false, at, lane, mark, permits };
+        let call = PolicyRefundCall { of: policy.into(), at, lane, mark, permits };
         self.store.run(&self.keys, &call).unwrap()
     }
 
     fn peek(&self, at: i64) -> PolicyPeek {
         let (policy, at) = (self.policy.clone(), Some(at));
-        let call = PolicyPeekCall { policy, is_stored: false, at, permits: 1 };
+        let call = PolicyPeekCall { of: policy.into(), at, permits: 1 };
         self.store.run(&self.keys, &call).unwrap()
     }
 

@@ -355,8 +355,8 @@ impl SimServer {
     /// The permits that a limiter with a policy has now.
     pub(super) fn free(&self, limiter: &RateLimiter) -> u64 {
         let Some(policy) = limiter.engine().rules.policy() else { unreachable!("it has one") };
-        let call =
-            PolicyPeekCall { policy: policy.rules.clone(), is_stored: false, at: None, permits: 0 };
+        let of = policy.rules.clone().into();
+        let call = PolicyPeekCall { of, at: None, permits: 0 };
         self.store.run(&limiter.engine().keys, &call).unwrap().available
     }
 

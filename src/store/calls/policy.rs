@@ -13,7 +13,7 @@ use crate::policy::decide::decide_alone;
 use crate::policy::frame::{Limiter, Record};
 use crate::policy::packed;
 use crate::policy::window::{Grid, Window};
-use crate::policy::{ChangeRule, Kind, Mark, Notes, Policy};
+use crate::policy::{ChangeRule, Followed, Kind, Mark, Notes, Policy};
 use crate::rt;
 
 script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
@@ -21,9 +21,7 @@ script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyCall {
-    pub(crate) policy: Policy,
-    /// Whether the parameters in force are the stored ones: then `policy` only says which rules.
-    pub(crate) is_stored: bool,
+    pub(crate) of: Followed,
     /// The time in epoch microseconds; `None` for the store's own clock.
     pub(crate) at: Option<i64>,
     pub(crate) lane: LaneCall,
@@ -70,7 +68,8 @@ pub(super) fn sent(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
 
 /// The arguments of a call, by the names in `lua/policy/head.lua`.
 fn arguments(
-    (policy, is_stored, at): (&Policy, bool, Option<i64>),
+    Followed { rules: policy, is_stored }: &Followed,
+    at: Option<i64>,
     action: &str,
     lane: Option<&LaneCall>,
     requests: Vec<u8>,
@@ -96,7 +95,7 @@ fn arguments(
         [number, requests].concat(),
         sent(bounds.into_iter().map(|bound| bound.max(0) as u64)),
         action.into(),
-        if is_stored { b"1".into() } else { Vec::new() },
+        if *is_stored { b"1".into() } else { Vec::new() },
         text(lane.and_then(|lane| lane.abandon)),
         text(lane.and_then(|lane| lane.max_age_us)),
         at.map_or(Vec::new(), |at| at.to_string().into_bytes()),
@@ -105,72 +104,59 @@ fn arguments(
 
 /// The command of a call: the script of its policy, without the arguments at the end that are empty.
 fn command(
-    parameters @ (policy, _, at): (&Policy, bool, Option<i64>),
+    of: &Followed,
+    at: Option<i64>,
     keys: &Keys,
     action: &str,
     lane: Option<&LaneCall>,
     requests: Vec<u8>,
 ) -> ServerCommand {
-    let names = match &policy.0 {
+    let names = match &of.rules.0 {
         Kind::Foreign(foreign) => foreign.keys(&keys.hash, at),
         Kind::Rgcra(_) => vec![keys.hash.to_string(), keys.value.to_string()],
         _ => vec![keys.hash.to_string()],
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let arguments = arguments(parameters, action, lane, requests);
+    let arguments = arguments(of, at, action, lane, requests);
     let sent = arguments.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-    let command = ServerCommand::script(script(&policy.0), &names);
+    let command = ServerCommand::script(script(&of.rules.0), &names);
     arguments[..sent].iter().fold(command, |command, arg| command.arg(&**arg))
 }
 
-/// The policy to repeat a call with, if a server answers that no window of the calendar contains its time, or that
+/// The policy to repeat a call with if a server answers that no window of the calendar contains its time, or that
 /// other parameters are in force: with these, around its time.
-pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Policy> {
+pub(super) fn corrected(of: &Followed, answer: ServerAnswer<'_>) -> Option<Followed> {
     let now = answer.integer(1).filter(|_| answer.integer(0) == Some(-10))?;
-    if let Kind::Foreign(_) = policy.0 {
-        return Some(around(policy, now));
+    if let Kind::Foreign(_) = of.rules.0 {
+        return Some(around(of, now));
     }
     let mut stored = Policy::parse(&packed::text(answer.bytes(2)?))?;
     stored.calendar_mut()?.around = Some(now);
-    (stored != *policy).then_some(stored)
+    (stored != of.rules).then_some(Followed { rules: stored, ..*of })
 }
 
+/// If `RGcra` says the parameters that are in force, and they are others than those of the limiter's hash, nothing that
+/// was used counts.
 pub(super) fn opened(
-    (policy, is_stored, at): (&Policy, bool, Option<i64>),
+    of: &Followed,
+    at: Option<i64>,
     space: &Keyspace,
     keys: &Keys,
     lane: Option<&LaneCall>,
 ) -> Result<Limiter, Error> {
-    let (policy, is_stored, rule) = in_force(policy, is_stored, space, keys)?;
-    Limiter::read(space, keys, at, &policy, is_stored, rule, lane)
-}
-
-/// The policy with the parameters that are in force if `RGcra` says them, whether they are those of the limiter's hash,
-/// and what becomes of what was used if they are others.
-fn in_force(
-    policy: &Policy,
-    is_stored: bool,
-    space: &Keyspace,
-    keys: &Keys,
-) -> Result<(Policy, bool, ChangeRule), Error> {
-    if !policy.is_rgcra() {
-        return Ok((policy.clone(), is_stored, ChangeRule::Keep));
+    if !of.rules.is_rgcra() {
+        return Limiter::read(space, keys, at, of, ChangeRule::Keep, lane);
     }
-    let rgcra = Rgcra::read(space.hash(&keys.value)?)?;
+    let policy = Policy(Kind::Rgcra(Rgcra::read(space.hash(&keys.value)?)?));
     let stored = space.hash(&keys.hash)?.and_then(|fields| fields.get("c"));
-    let policy = Policy(Kind::Rgcra(rgcra));
     let is_same = stored.is_none_or(|text| *text == policy.text());
-    Ok((policy, false, if is_same { ChangeRule::Keep } else { ChangeRule::Reset }))
+    let rule = if is_same { ChangeRule::Keep } else { ChangeRule::Reset };
+    Limiter::read(space, keys, at, &policy.into(), rule, lane)
 }
 
 impl PolicyCall {
     pub(super) fn arguments(&self) -> [Vec<u8>; 9] {
-        arguments(
-            (&self.policy, self.is_stored, self.at),
-            "",
-            Some(&self.lane),
-            pack_groups(&self.groups),
-        )
+        arguments(&self.of, self.at, "", Some(&self.lane), pack_groups(&self.groups))
     }
 }
 
@@ -255,11 +241,11 @@ fn of_record(bytes: &[u8], count: u64, rate: Rate) -> Option<AcquireReply> {
 macro_rules! by_its_policy {
     () => {
         fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
-            check_foreign(&self.policy, keys)
+            check_foreign(&self.of.rules, keys)
         }
 
         fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
-            Some(Self { policy: corrected(&self.policy, answer)?, ..self.clone() })
+            Some(Self { of: corrected(&self.of, answer)?, ..self.clone() })
         }
     };
 }
@@ -268,24 +254,23 @@ impl StoreCall for PolicyCall {
     type Reply = AcquireReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
-        let mut limiter =
-            opened((&self.policy, self.is_stored, self.at), space, keys, Some(&self.lane))?;
+        let mut limiter = opened(&self.of, self.at, space, keys, Some(&self.lane))?;
         let (outcomes, share) = decide_alone(&mut limiter, &self.groups);
         if limiter.replay.is_none() {
             limiter.write_taken(space, keys, &share, self.groups.is_empty())?;
         }
-        Ok(AcquireReply { outcomes, ..after(&limiter, self.policy.rate()) })
+        Ok(AcquireReply { outcomes, ..after(&limiter, self.of.rate()) })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         let groups = pack_groups(&self.groups);
-        command((&self.policy, self.is_stored, self.at), keys, "", Some(&self.lane), groups)
+        command(&self.of, self.at, keys, "", Some(&self.lane), groups)
     }
 
     by_its_policy!();
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-        let rate = self.policy.rate();
+        let rate = self.of.rate();
         if let Some(record) = answer.bytes(0) {
             return of_record(record, request_count(&self.groups), rate);
         }
@@ -297,8 +282,7 @@ impl StoreCall for PolicyCall {
 /// Gives back permits of a grant; the reply is how many of them are available again.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyRefundCall {
-    pub(crate) policy: Policy,
-    pub(crate) is_stored: bool,
+    pub(crate) of: Followed,
     pub(crate) at: Option<i64>,
     /// The call's number.
     pub(crate) lane: LaneCall,
@@ -310,16 +294,15 @@ impl StoreCall for PolicyRefundCall {
     type Reply = u64;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
-        let limiter =
-            opened((&self.policy, self.is_stored, self.at), space, keys, Some(&self.lane))?;
+        let limiter = opened(&self.of, self.at, space, keys, Some(&self.lane))?;
         limiter.give(space, keys, self.mark, self.permits)
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         let refund = sent([self.mark.0 as u64, self.mark.1, self.permits]);
         // With a key for each window the mark is the end of the window that the grant is in.
-        let policy = around(&self.policy, self.mark.0 - 1);
-        command((&policy, self.is_stored, self.at), keys, "give", Some(&self.lane), refund)
+        let of = around(&self.of, self.mark.0 - 1);
+        command(&of, self.at, keys, "give", Some(&self.lane), refund)
     }
 
     by_its_policy!();
@@ -332,8 +315,7 @@ impl StoreCall for PolicyRefundCall {
 /// Reads what a call would find, and writes nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyPeekCall {
-    pub(crate) policy: Policy,
-    pub(crate) is_stored: bool,
+    pub(crate) of: Followed,
     pub(crate) at: Option<i64>,
     /// The number of permits to compute the wait for; 0 for none.
     pub(crate) permits: u64,
@@ -352,7 +334,7 @@ impl StoreCall for PolicyPeekCall {
     type Reply = PolicyPeek;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyPeek, Error> {
-        let limiter = opened((&self.policy, self.is_stored, self.at), space, keys, None)?;
+        let limiter = opened(&self.of, self.at, space, keys, None)?;
         let parameters = Policy::parse(&limiter.policy.text());
         Ok(PolicyPeek {
             available: limiter.available(),
@@ -363,7 +345,7 @@ impl StoreCall for PolicyPeekCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        command((&self.policy, self.is_stored, self.at), keys, "peek", None, sent([self.permits]))
+        command(&self.of, self.at, keys, "peek", None, sent([self.permits]))
     }
 
     by_its_policy!();
@@ -373,8 +355,8 @@ impl StoreCall for PolicyPeekCall {
             available: answer.unsigned(1)?,
             limit: answer.unsigned(2)?,
             wait: Wait { us: answer.unsigned(3)?, at_least: answer.flag(4)? },
-            parameters: match self.policy.0 {
-                Kind::Foreign(_) => self.policy.clone(),
+            parameters: match self.of.rules.0 {
+                Kind::Foreign(_) => self.of.rules.clone(),
                 _ => Policy::parse(&packed::text(answer.bytes(5)?))?,
             },
         })
@@ -384,7 +366,7 @@ impl StoreCall for PolicyPeekCall {
 /// Stores parameters in place of those in force.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyChangeCall {
-    pub(crate) policy: Policy,
+    pub(crate) of: Followed,
     pub(crate) at: Option<i64>,
     pub(crate) rule: ChangeRule,
     /// How long the limiter is kept if it is unused; 0 for ever.
@@ -395,18 +377,18 @@ impl StoreCall for PolicyChangeCall {
     type Reply = ();
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
-        if let Kind::Rgcra(rgcra) = &self.policy.0 {
+        if let Kind::Rgcra(rgcra) = &self.of.rules.0 {
             rgcra.write(space.hash_mut(&keys.value)?);
             space.remove(&keys.hash);
             space.remove(&keys.permits);
             return Ok(());
         }
-        let limiter = Limiter::read(space, keys, self.at, &self.policy, false, self.rule, None)?;
+        let limiter = Limiter::read(space, keys, self.at, &self.of, self.rule, None)?;
         limiter.store(space, keys, self.keep_alive_ms)
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        if let Kind::Rgcra(rgcra) = &self.policy.0 {
+        if let Kind::Rgcra(rgcra) = &self.of.rules.0 {
             let names = [&*keys.hash, &*keys.value, &*keys.permits];
             let command = ServerCommand::script(&SET_RGCRA, &names);
             return rgcra.config.iter().fold(command, |command, text| command.arg(text.as_str()));
@@ -417,7 +399,7 @@ impl StoreCall for PolicyChangeCall {
             ChangeRule::Reset => "reset",
         };
         let kept = sent([self.keep_alive_ms]);
-        command((&self.policy, false, self.at), keys, action, None, kept)
+        command(&self.of, self.at, keys, action, None, kept)
     }
 
     by_its_policy!();
@@ -428,10 +410,12 @@ impl StoreCall for PolicyChangeCall {
 }
 
 /// The policy for a call in the window of this time, if it has a key for each window.
-fn around(policy: &Policy, at: i64) -> Policy {
-    match &policy.0 {
-        Kind::Foreign(foreign) => Policy(Kind::Foreign(foreign.around(at))),
-        _ => policy.clone(),
+fn around(of: &Followed, at: i64) -> Followed {
+    match &of.rules.0 {
+        Kind::Foreign(foreign) => {
+            Followed { rules: Policy(Kind::Foreign(foreign.around(at))), ..*of }
+        }
+        _ => of.clone(),
     }
 }
 

@@ -22,7 +22,7 @@ impl StoreCall for PolicyAllCall {
     fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
         // Read.
         let limiters = self.0.iter().map(|(keys, call)| {
-            opened((&call.policy, call.is_stored, call.at), space, keys, Some(&call.lane))
+            opened(&call.of, call.at, space, keys, Some(&call.lane))
                 .map_err(|error| error.in_limiter(&keys.hash))
         });
         let mut limiters = limiters.collect::<Result<Vec<_>, Error>>()?;
@@ -32,7 +32,7 @@ impl StoreCall for PolicyAllCall {
         let (outcomes, shares) = decide(&mut limiters, &groups);
         let is_replay = limiters.iter().any(|it| it.replay.is_some());
         let replies = limiters.iter().zip(&self.0).map(|(limiter, (_, call))| {
-            let mut reply = after(limiter, call.policy.rate());
+            let mut reply = after(limiter, call.of.rate());
             if let Some(it) = reply.mark.as_mut().filter(|_| limiter.replay.is_some() != is_replay)
             {
                 // A limiter that has lost the record has nothing to give back.
@@ -62,9 +62,9 @@ impl StoreCall for PolicyAllCall {
         let mut calls = self.0.clone();
         let key = answer.bytes(3)?;
         let (_, named) = calls.iter_mut().find(|(keys, _)| keys.hash.as_bytes() == key)?;
-        named.policy = corrected(&named.policy, answer)?;
+        named.of = corrected(&named.of, answer)?;
         for (_, call) in &mut calls {
-            if let Some(calendar) = call.policy.calendar_mut() {
+            if let Some(calendar) = call.of.rules.calendar_mut() {
                 calendar.around = answer.integer(1);
             }
         }
@@ -72,7 +72,7 @@ impl StoreCall for PolicyAllCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-        let rates = self.0.iter().map(|(_, call)| call.policy.rate());
+        let rates = self.0.iter().map(|(_, call)| call.of.rate());
         let (limits, outcomes) = read_decision(answer, rates)?;
         Some(AcquireReply::of_group(limits, outcomes))
     }

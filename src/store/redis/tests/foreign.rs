@@ -121,8 +121,7 @@ impl World {
     fn call(&mut self, policy: &Policy, lane: &str, permits: u64, count: u64) -> PolicyCall {
         self.calls += 1;
         PolicyCall {
-            policy: policy.clone(),
-            is_stored: false,
+            of: policy.clone().into(),
             at: self.at(self.now),
             lane: LaneCall {
                 name: lane.into(),
@@ -137,8 +136,8 @@ impl World {
     fn give(&mut self, policy: &Policy, name: &str, mark: Mark, permits: u64) -> u64 {
         let lane = self.call(policy, "bbbbbbbb1", 1, 1).lane;
         let (policy, at) = (policy.clone(), self.at(self.now));
-        let call = PolicyRefundCall { policy, is_stored: false, at, lane, mark, permits };
-        self.run(&call.policy.clone(), name, call).unwrap()
+        let call = PolicyRefundCall { of: policy.into(), at, lane, mark, permits };
+        self.run(&call.of.rules.clone(), name, call).unwrap()
     }
 
     fn peek(
@@ -148,8 +147,7 @@ impl World {
         at: i64,
         permits: u64,
     ) -> Result<PolicyPeek, Error> {
-        let call =
-            PolicyPeekCall { policy: policy.clone(), is_stored: false, at: self.at(at), permits };
+        let call = PolicyPeekCall { of: policy.clone().into(), at: self.at(at), permits };
         self.run(policy, name, call)
     }
 }

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::policy::frame::{self, State};
 use crate::policy::tests::T0;
-use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy, packed};
+use crate::policy::{CalendarUnit, ChangeRule, Followed, Kind, Policy, packed};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
@@ -94,31 +94,18 @@ impl World {
         groups: Vec<RequestGroup>,
     ) -> Result<AcquireReply, Error> {
         let lane = self.lane("aaaaaaaa0");
-        self.run(&PolicyCall {
-            policy: policy.clone(),
-            is_stored: false,
-            at: Some(at),
-            lane,
-            groups,
-        })
+        self.run(&PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups })
     }
 
     fn give(&mut self, policy: &Policy, at: i64, mark: (i64, u64), permits: u64) -> u64 {
         let lane = self.lane("aaaaaaaa1");
-        let call = PolicyRefundCall {
-            policy: policy.clone(),
-            is_stored: false,
-            at: Some(at),
-            lane,
-            mark,
-            permits,
-        };
+        let call =
+            PolicyRefundCall { of: policy.clone().into(), at: Some(at), lane, mark, permits };
         self.run(&call).unwrap()
     }
 
     fn peek(&self, policy: &Policy, at: i64, permits: u64) -> PolicyPeek {
-        let call =
-            PolicyPeekCall { policy: policy.clone(), is_stored: false, at: Some(at), permits };
+        let call = PolicyPeekCall { of: policy.clone().into(), at: Some(at), permits };
         self.run(&call).unwrap()
     }
 

@@ -79,8 +79,7 @@ fn a_window_is_that_of_the_servers_clock() {
         assert_eq!(cmd("GET").arg(&key).query::<u64>(&mut world.raw).unwrap(), 2, "{key}");
         // A refund is for the window of the grant, and there is none for one that has ended.
         let mut give = PolicyRefundCall {
-            policy: policy.clone(),
-            is_stored: false,
+            of: policy.clone().into(),
             at: None,
             lane: world.call(&policy, "bbbbbbbb1", 1, 1).lane,
             mark: mark(&reply),
@@ -410,8 +409,7 @@ fn a_name_with_braces_has_its_keys_in_one_slot_or_is_refused() {
         {
             let Ok(key) = foreign(&policy).key(name) else { continue };
             let keys = Keys::new(&key, "c");
-            let call =
-                PolicyPeekCall { policy: policy.clone(), is_stored: false, at: None, permits: 1 };
+            let call = PolicyPeekCall { of: policy.clone().into(), at: None, permits: 1 };
             if check_one_slot(&keys).is_ok() && call.check_in_cluster(&keys).is_ok() {
                 let slot = |key: &String| crate::store::redis::nodes::slot::slot_of(key.as_bytes());
                 let slots: Vec<_> = foreign(&policy).keys(&key, None).iter().map(slot).collect();

@@ -31,7 +31,7 @@ impl Group {
             });
             let policy = self.policies[place].clone();
             let groups = groups.collect();
-            PolicyCall { policy, is_stored: false, at: Some(at), lane: lane.clone(), groups }
+            PolicyCall { of: policy.into(), at: Some(at), lane: lane.clone(), groups }
         };
         let calls = self.keys.iter().enumerate().map(|(place, keys)| (keys.clone(), of_one(place)));
         PolicyAllCall(calls.collect())
@@ -322,7 +322,7 @@ fn a_calendar_of_a_group_is_asked_around_the_servers_time() {
     let mut call = group.call(0, world.lane("aaaaaaaa0"), &[([1; 3], 0, 2)]);
     for (_, call) in &mut call.0 {
         call.at = None;
-        if let Some(calendar) = call.policy.calendar_mut() {
+        if let Some(calendar) = call.of.rules.calendar_mut() {
             calendar.around = Some(T0);
         }
     }

@@ -7,7 +7,7 @@ use crate::policy::frame::Record;
 use crate::policy::tests::{KINDS, small};
 
 fn call(policy: &Policy, at: i64, lane: LaneCall, groups: Vec<RequestGroup>) -> PolicyCall {
-    PolicyCall { policy: policy.clone(), is_stored: false, at: Some(at), lane, groups }
+    PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups }
 }
 
 #[test]
@@ -194,8 +194,7 @@ fn calls_count_once_however_they_arrive() {
         for call in late {
             let _ = world.run(&call);
         }
-        let call =
-            PolicyPeekCall { policy: policy.clone(), is_stored: false, at: Some(T0), permits: 0 };
+        let call = PolicyPeekCall { of: policy.clone().into(), at: Some(T0), permits: 0 };
         let left = world.run(&call).unwrap().available;
         world.state();
         let holds: u64 = clients.iter().map(|client| client.holds).sum();

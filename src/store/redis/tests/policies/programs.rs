@@ -99,8 +99,7 @@ impl Program {
                     if permits > 0 {
                         let lane = world.lane("aaaaaaaa1");
                         let call = PolicyRefundCall {
-                            policy: policy.clone(),
-                            is_stored: false,
+                            of: policy.clone().into(),
                             at: Some(self.at),
                             lane,
                             mark: *mark,
@@ -113,8 +112,7 @@ impl Program {
             }
             Op::Peek(permits) => {
                 let call = PolicyPeekCall {
-                    policy: policy.clone(),
-                    is_stored: *permits > 15,
+                    of: Followed { rules: policy.clone(), is_stored: *permits > 15 },
                     at: Some(self.at),
                     permits: *permits,
                 };
@@ -123,7 +121,7 @@ impl Program {
             Op::Other(other) => *policy = other.clone(),
             Op::Change(other, rule, keep_alive_ms) => {
                 let call = PolicyChangeCall {
-                    policy: other.clone(),
+                    of: other.clone().into(),
                     at: Some(self.at),
                     rule: *rule,
                     keep_alive_ms: *keep_alive_ms,

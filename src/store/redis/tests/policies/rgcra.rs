@@ -30,8 +30,12 @@ impl World {
     fn takes(&mut self, at: i64, permits: u64) -> Result<Outcome, Error> {
         let lane = self.lane("aaaaaaaa0");
         let (policy, groups) = (configured(0, 1, 1000), vec![request(permits)]);
-        let reply =
-            self.run(&PolicyCall { policy, is_stored: true, at: Some(at), lane, groups })?;
+        let reply = self.run(&PolicyCall {
+            of: Followed { rules: policy, is_stored: true },
+            at: Some(at),
+            lane,
+            groups,
+        })?;
         self.state();
         Ok(only(&reply))
     }
@@ -62,8 +66,7 @@ fn what_is_given_back_under_another_configuration_is_nothing() {
     world.configure(&[("maxBurst", "4"), ("rate", "3"), ("period", "1")]);
     let lane = world.lane("aaaaaaaa0");
     let call = PolicyCall {
-        policy: configured(0, 1, 1000),
-        is_stored: true,
+        of: Followed { rules: configured(0, 1, 1000), is_stored: true },
         at: Some(T0),
         lane,
         groups: vec![request(5)],
@@ -71,8 +74,7 @@ fn what_is_given_back_under_another_configuration_is_nothing() {
     let mark = mark(&world.run(&call).unwrap());
     for credit in [2, 0] {
         let refund = PolicyRefundCall {
-            policy: configured(0, 1, 1000),
-            is_stored: true,
+            of: Followed { rules: configured(0, 1, 1000), is_stored: true },
             at: Some(T0),
             lane: world.lane("aaaaaaaa1"),
             mark,
@@ -116,7 +118,9 @@ fn a_rate_is_set_as_redisson_sets_it() {
         redis::cmd("SET").arg("api").arg("5").exec(&mut world.server.raw()).unwrap();
         let policy = configured(7, 2, ms);
         let rule = ChangeRule::Reset;
-        world.run(&PolicyChangeCall { policy, at: Some(T0), rule, keep_alive_ms: 0 }).unwrap();
+        world
+            .run(&PolicyChangeCall { of: policy.into(), at: Some(T0), rule, keep_alive_ms: 0 })
+            .unwrap();
         let key = &*world.keys.value;
         let config: Hash = redis::cmd("HGETALL").arg(key).query(&mut world.server.raw()).unwrap();
         let wanted = [("maxBurst", "7"), ("period", text), ("rate", "2")];

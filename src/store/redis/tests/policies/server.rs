@@ -24,7 +24,7 @@ fn every_policy() -> Vec<Policy> {
 }
 
 fn peek_call(policy: &Policy, is_stored: bool) -> PolicyPeekCall {
-    PolicyPeekCall { policy: policy.clone(), is_stored, at: Some(T0), permits: 1 }
+    PolicyPeekCall { of: Followed { rules: policy.clone(), is_stored }, at: Some(T0), permits: 1 }
 }
 
 #[test]
@@ -57,8 +57,12 @@ fn of_what_was_reset_nothing_comes_back() {
             world.clear();
             let mark = mark(&world.take(&policy, T0, vec![request(5)]).unwrap());
             let (at, rule) = (T0 + later_us, ChangeRule::Reset);
-            let change =
-                PolicyChangeCall { policy: policy.clone(), at: Some(at), rule, keep_alive_ms: 0 };
+            let change = PolicyChangeCall {
+                of: policy.clone().into(),
+                at: Some(at),
+                rule,
+                keep_alive_ms: 0,
+            };
             world.run(&change).unwrap();
             let free = world.peek(&policy, at, 1).available;
             assert_eq!(world.give(&policy, at, mark, 5), 0, "{policy:?} {later_us} us later");
@@ -75,7 +79,7 @@ fn windows_of_the_calendar_are_those_of_the_servers_time() {
     let right = policy.clone();
     policy.calendar_mut().unwrap().around = Some(0);
     let lane = world.lane("aaaaaaaaaaaaaaaa");
-    let take = PolicyCall { policy, is_stored: false, at: None, lane, groups: vec![request(2)] };
+    let take = PolicyCall { of: policy.into(), at: None, lane, groups: vec![request(2)] };
     let reply = world.on_server(&take).unwrap();
     assert_eq!((only(&reply), reply.left), (Outcome::Granted, 1));
     let day = 86_400_000_000;
@@ -84,13 +88,14 @@ fn windows_of_the_calendar_are_those_of_the_servers_time() {
     // Stored parameters are for other windows than those that the client takes them for.
     let month = Policy::calendar_window(5, CalendarUnit::Month).unwrap();
     let change = PolicyChangeCall {
-        policy: month.clone(),
+        of: month.clone().into(),
         at: None,
         rule: ChangeRule::Keep,
         keep_alive_ms: 0,
     };
     world.on_server(&change).unwrap();
-    let peek = PolicyPeekCall { policy: right, is_stored: true, at: None, permits: 1 };
+    let peek =
+        PolicyPeekCall { of: Followed { rules: right, is_stored: true }, at: None, permits: 1 };
     let peek = world.on_server(&peek).unwrap();
     assert_eq!((peek.available, peek.limit, peek.parameters.text()), (3, 5, month.text()));
 }
@@ -103,8 +108,7 @@ fn records_of_silent_lanes_are_removed() {
     let call = |lane: String, at: i64| {
         let lane = LaneCall { name: lane.into(), number: 1, abandon: None, max_age_us: None };
         let groups = vec![request(1)];
-        let call =
-            PolicyCall { policy: policy.clone(), is_stored: false, at: Some(at), lane, groups };
+        let call = PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups };
         world.on_server(&call).unwrap();
         world.server_hash().keys().filter(|name| name.starts_with('@')).count()
     };
@@ -130,7 +134,7 @@ fn a_key_is_prolonged_when_its_end_is_near() {
         let name = "aaaaaaaaaaaaaaaa".into();
         let lane = LaneCall { name, number, abandon: None, max_age_us: None };
         let groups = vec![request(1)];
-        PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups }
+        PolicyCall { of: policy.clone().into(), at: None, lane, groups }
     };
     let left = || {
         let left = redis::cmd("PTTL").arg(&*world.keys.hash).query(&mut world.server.raw());
@@ -166,7 +170,7 @@ fn a_bucket_takes_136_bytes_and_200_with_a_lane() {
         redis::cmd("FLUSHALL").exec(&mut raw).unwrap();
         let lane = world.lane("aaaaaaaaaaaaaaaa");
         let groups = vec![request(1)];
-        let call = PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
+        let call = PolicyCall { of: policy.clone().into(), at: None, lane, groups };
         world.on_server(&call).unwrap();
         let key = &*world.keys.hash;
         let bytes = || -> u64 {
@@ -233,8 +237,7 @@ fn server_time() {
         cost(&mut world, policy.word(), &mut |world| {
             let lane = world.lane("aaaaaaaaaaaaaaaa");
             let groups = vec![request(1)];
-            let call =
-                PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
+            let call = PolicyCall { of: policy.clone().into(), at: None, lane, groups };
             world.on_server(&call).unwrap();
         });
     }

@@ -120,7 +120,7 @@ fn vectors() {
                     _ => ChangeRule::Reset,
                 };
                 let call = PolicyChangeCall {
-                    policy: changed.clone(),
+                    of: changed.clone().into(),
                     at: Some(at),
                     rule,
                     keep_alive_ms: 0,
