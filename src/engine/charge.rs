@@ -36,7 +36,8 @@ impl Engine {
             None if self.rules.policy().is_some() => 0,
             None => {
                 let time = |_| ServerTimeCall;
-                self.call_until(Operation::Settle, deadline, false, time).await?.0 / 1000
+                let limit = self.core.attempt;
+                self.call_until(Operation::Settle, deadline, limit, false, time).await?.0 / 1000
             }
         };
         match self.write_entry(id, date, permits, deadline, false).await {
@@ -60,7 +61,8 @@ impl Engine {
         let Some(policy) = self.rules.policy() else {
             let now = || self.core.clock.read().now;
             let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
-            return Ok(self.call_until(OPERATION, deadline, fails_fast, call).await?.0);
+            let limit = self.core.attempt;
+            return Ok(self.call_until(OPERATION, deadline, limit, fails_fast, call).await?.0);
         };
         let group = match policy.rules.is_queue() {
             true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, Verdict};
 use super::flight::grants;
+use super::policy::LONGEST_ATTEMPTS;
 use super::refund::Entry;
-use super::{Engine, closed, instant_after};
-use crate::error::{Error, Execution, Operation};
+use super::{Engine, closed};
+use crate::error::{Error, Execution};
 use crate::options::Fraction;
 use crate::policy::Followed;
 use crate::queue::Request;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, OutcomeGroup, RequestGroup, Store, Wait,
+    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, OutcomeGroup, RequestGroup, Store,
 };
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
@@ -46,11 +47,7 @@ impl Engine {
             groups: vec![group],
         };
         let reply = loop {
-            let answer = match self.rules.policy() {
-                Some(policy) => self.ask_once_of_policy(policy, (id, key), &request, behind).await,
-                None => self.ask_once(call.clone(), request.clone()).await,
-            };
-            let reply = answer?;
+            let reply = self.ask_once(&call, key, &request, behind.is_some()).await?;
             // Ask again: too many entries have expired for a single call to handle.
             if reply.outcomes.first().is_none_or(|group| group.outcome != Outcome::Undecided) {
                 break reply;
@@ -72,61 +69,54 @@ impl Engine {
         }
     }
 
-    /// Makes the only call of the key's lane, whose record is what the key was granted. The reply is that of a log,
-    /// without a mark: a refund would leave the key with its grant.
-    async fn ask_once_of_policy(
-        self: &Arc<Self>,
-        policy: &Followed,
-        (id, key): (EntryId, &[u8]),
-        request: &Request,
-        behind: Option<Wait>,
-    ) -> Result<AcquireReply, Error> {
-        let rules = policy.rules.of_key(key).unwrap_or_else(|| unreachable!("it was checked"));
-        let policy = Followed { rules, ..policy.clone() };
-        // Behind a waiting request it may only find an earlier grant, and asks for more than there can be.
-        let permits = if behind.is_some() { MAX_ENTRY_PERMITS } else { request.permits };
-        let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
-        let deadline = instant_after(Duration::from_micros(request.deadline));
-        let (began, number, rate) = (self.core.now(), LaneCall::only(id), policy.rate());
-        let engine = self.clone();
-        let asked = async move {
-            let call = |lane| engine.policy_call(&policy, lane, groups.clone());
-            engine.attempt_numbered(Operation::Acquire, deadline, true, number, call).await
-        };
-        let answer = self.core.in_runtime(asked).await;
-        let mut reply = answer.inspect_err(|error| self.server_failed(began, error))?;
-        (reply.mark, reply.rate) = (None, rate);
-        if reply.granted_before.is_some() || grants(&reply) {
-            reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
-        }
-        Ok(reply)
-    }
-
-    /// Makes the call until it is answered or its deadline passes. A repeated call finds its own grant.
+    /// Makes the call until it is answered or its deadline passes. A repeated call finds its own grant: in the log, or
+    /// under a policy in the record of the key's lane, whose only call it is.
     async fn ask_once(
         self: &Arc<Self>,
-        call: AcquireCall,
-        request: Request,
+        call: &AcquireCall,
+        key: &[u8],
+        request: &Request,
+        is_behind: bool,
     ) -> Result<AcquireReply, Error> {
-        let began = self.core.now();
+        let policy = self.rules.policy().map(|policy| {
+            let rules = policy.rules.of_key(key).unwrap_or_else(|| unreachable!("it was checked"));
+            Followed { rules, ..policy.clone() }
+        });
+        let (began, rate) = (self.core.now(), policy.as_ref().map(Followed::rate));
+        // Later attempts might not find the record of an earlier one.
+        let longest = if policy.is_some() { LONGEST_ATTEMPTS } else { Duration::MAX };
+        let deadline = Duration::from_micros(request.deadline).min(longest);
         let observer = self.observer.acquire_call((1, request.permits), None);
-        let engine = self.clone();
+        let (engine, call) = (self.clone(), call.clone());
         let attempt = move |_: &Store, limit| {
-            let now = engine.core.clock.read().now;
-            engine.attempt(AcquireCall { now, ..call.clone() }, limit)
+            let Some(policy) = &policy else {
+                let now = engine.core.clock.read().now;
+                return engine.attempt(AcquireCall { now, ..call.clone() }, limit);
+            };
+            let mut groups = call.groups.clone();
+            if is_behind {
+                // More than there can be: a policy keeps no headroom.
+                groups[0].permits = MAX_ENTRY_PERMITS;
+            }
+            engine.attempt(engine.policy_call(policy, LaneCall::only(call.id), groups), limit)
         };
-        let deadline = Duration::from_micros(request.deadline);
         let answer = self.core.call(true, deadline, observer, attempt).await;
-        match &answer {
-            Ok(reply) if self.core.clock.is_servers() => self.saw_server_time(reply.now),
-            Ok(_) => {}
-            Err(error) => {
-                if error.execution() == Execution::Unknown {
-                    self.rate_may_have_changed();
-                }
-                self.server_failed(began, error);
+        let mut reply = answer.inspect_err(|error| {
+            if error.execution() == Execution::Unknown {
+                self.rate_may_have_changed();
+            }
+            self.server_failed(began, error);
+        })?;
+        if self.core.clock.is_servers() {
+            self.saw_server_time(reply.now);
+        }
+        if let Some(rate) = rate {
+            // The reply is that of a log, without a mark: a refund would leave the key with its grant.
+            (reply.mark, reply.rate) = (None, rate);
+            if reply.granted_before.is_some() || grants(&reply) {
+                reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
             }
         }
-        answer
+        Ok(reply)
     }
 }

@@ -185,6 +185,7 @@ impl Engine {
         // Later attempts might not find the record of an earlier one.
         let deadline = deadline.min(instant_after(LONGEST_ATTEMPTS));
         let call = |_| call(number.clone());
-        Ok(self.call_until(operation, deadline, fails_fast, call).await?.0)
+        let limit = self.attempt_limit(deadline);
+        Ok(self.call_until(operation, deadline, limit, fails_fast, call).await?.0)
     }
 }

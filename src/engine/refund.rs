@@ -226,7 +226,9 @@ impl Engine {
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
         let may_come_back = self.permits_may_come_back();
-        let answer = self.call_until(Operation::Refund, deadline, fails_fast, |_| call).await;
+        let limit = self.attempt_limit(deadline);
+        let answer =
+            self.call_until(Operation::Refund, deadline, limit, fails_fast, |_| call).await;
         let mut state = lock(&entry.refunds);
         match answer {
             Ok((reply, is_repeat)) => {

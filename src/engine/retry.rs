@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::Engine;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::observe::{CallEvent, ObservedCall};
+use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::rt;
 use crate::store::StoreCall;
 
@@ -98,18 +99,25 @@ pub(super) async fn within<T>(
 }
 
 impl Engine {
-    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
-    /// carried out.
+    /// How long one attempt may take: if an answer is lost, there must be time left to ask again.
+    pub(super) fn attempt_limit(&self, deadline: Instant) -> Duration {
+        let left = deadline.saturating_duration_since(rt::now());
+        self.core.attempt.min(left / ATTEMPTS_PER_DEADLINE as u32)
+    }
+
+    /// Makes a call outside of the queue until it is answered; `limit` is that of an attempt. Also returns whether an
+    /// earlier attempt may have been carried out.
     pub(super) async fn call_until<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: Instant,
+        limit: Duration,
         fails_fast: bool,
         call: impl Fn(Option<i64>) -> C + Send + Sync,
     ) -> Result<(C::Reply, bool), Error> {
         let attempts = UntilDeadline {
             deadline,
-            limit: self.core.attempt,
+            limit,
             is_idempotent: true,
             observer: self.observer.call(operation),
         };

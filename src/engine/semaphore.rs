@@ -523,7 +523,9 @@ impl Engine {
                 permits: permits.to_vec(),
                 ..semaphore.release_call(None, &[])
             };
-            let answer = self.call_until(Operation::Release, deadline, false, attempt).await?;
+            let limit = self.attempt_limit(deadline);
+            let answer =
+                self.call_until(Operation::Release, deadline, limit, false, attempt).await?;
             let (answers, is_repeat) = answer;
             released.listeners = answers.listeners;
             released.returned.extend(answers.returned.into_iter().map(|permit| match permit {
@@ -555,7 +557,7 @@ impl Engine {
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);
-            are_out.extend(self.call_until(Operation::Renew, deadline, true, call).await?.0);
+            are_out.extend(self.call_until(Operation::Renew, deadline, limit, true, call).await?.0);
         }
         let mut are_out = are_out.into_iter();
         for held in due {

@@ -56,7 +56,7 @@ impl Store {
             Store::Redis(store) => store.clone().run(keys.clone(), call, limit).boxed(),
             Store::InProcess(store) => ready(store.run(keys, &call)).boxed(),
             #[cfg(all(test, not(shuttle)))]
-            Store::Counting(store) => store.run(keys, call),
+            Store::Counting(store) => store.run_within(keys, call, limit),
             #[cfg(all(test, not(shuttle)))]
             Store::Remote(store) => store.run(keys, call, limit),
             #[cfg(all(test, shuttle))]

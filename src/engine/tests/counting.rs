@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::ready;
@@ -45,6 +46,8 @@ pub(super) struct StoreLedger {
     pub(super) lose: AtomicU64,
     /// The same of refunds.
     pub(super) lose_refunds: AtomicU64,
+    /// How many of the next calls are carried out, and not answered within their limit.
+    pub(super) time_out: AtomicU64,
     /// How many of the next refunds are not carried out.
     pub(super) refuse_refunds: AtomicU64,
     /// For this many polls an answer is not ready, and it wakes nobody when it is.
@@ -185,7 +188,25 @@ fn answer_to<C: StoreCall, T: 'static + Send>(reply: Reply<T>) -> Reply<C::Reply
 }
 
 impl CountingStore {
-    pub(crate) fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
+    pub(crate) fn run_within<C: StoreCall>(
+        &self,
+        keys: &Keys,
+        call: C,
+        limit: Duration,
+    ) -> Reply<C::Reply> {
+        let answer = self.run(keys, call);
+        if !loses_one(&self.ledger.time_out) {
+            return answer;
+        }
+        async move {
+            answer.await?;
+            tokio::time::sleep(limit).await;
+            Err(Error::new(ErrorKind::Timeout, Execution::Unknown))
+        }
+        .boxed()
+    }
+
+    fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
         let any: &dyn Any = &call;
         if let Some(call) = any.downcast_ref::<AcquireCall>() {
             answer_to::<C, _>(self.acquire(keys, call.clone()))

@@ -54,6 +54,29 @@ async fn a_refund_that_was_not_carried_out_does_not_count() {
     assert_eq!(later.refund(1).await.unwrap(), 1);
 }
 
+/// One attempt takes at most a third of the deadline, that of a handle too.
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_answer_there_is_time_to_ask_again() {
+    let world = World::new();
+    let logged = world.limiter(LimiterOptions::new()).await;
+    let window = Policy::fixed_window(100, ms(3_600_000)).unwrap();
+    let window = world.client().limiter_of("api", window).unwrap();
+    for limiter in [logged, window] {
+        let limiter = limiter.with_deadline(ms(300)).unwrap();
+        let mut ten = grant(&limiter, 10).await;
+        let lost = &world.store.ledger().time_out;
+        lost.store(1, Ordering::SeqCst);
+        let begun = tokio::time::Instant::now();
+        assert_eq!(ten.refund(4).await.unwrap(), 4);
+        assert_eq!(lost.load(Ordering::SeqCst), 0);
+        assert!(begun.elapsed() < ms(110), "{:?}", begun.elapsed());
+        lost.store(1, Ordering::SeqCst);
+        let again = limiter.try_acquire_once("a", 1).await.unwrap();
+        assert!(again.is_granted());
+        assert_eq!(lost.load(Ordering::SeqCst), 0);
+    }
+}
+
 /// They ask once a second in any case.
 #[tokio::test(start_paused = true)]
 async fn a_refund_wakes_callers_that_leave_another_part_to_others() {
