@@ -118,7 +118,8 @@ impl Engine {
         permits: u64,
         deadline: Duration,
     ) -> Result<(), Error> {
-        let call = self.begin_to_give_back(entry, permits)?;
+        let (call, _) =
+            self.join_refund(entry, permits, instant_after(BACKGROUND_DEADLINE), false)?;
         let engine = self.clone();
         let freed = async move { engine.freed_by(call, instant_after(deadline)).await };
         self.core.in_runtime(freed).await.map(drop)
@@ -132,21 +133,15 @@ impl Engine {
         Ok(freed)
     }
 
-    /// Gives permits of an entry back in the background. If the runtime is ending, they expire like any
-    /// others, an interval after they were granted.
-    pub(crate) fn give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) {
-        let _ = self.begin_to_give_back(entry, permits);
-    }
-
-    /// Gives permits of an entry back in the background; returns a future to await if completion matters.
-    /// Permits that cannot be given back expire.
-    pub(super) fn begin_to_give_back(
+    /// Gives permits of an entry back in the background; returns a future to await if completion matters. If the
+    /// runtime is ending, they expire like any others, an interval after they were granted.
+    pub(crate) fn give_back(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         permits: u64,
-    ) -> Result<RefundInFlight, Error> {
+    ) -> Option<RefundInFlight> {
         let deadline = instant_after(BACKGROUND_DEADLINE);
-        Ok(self.join_refund(entry, permits, deadline, false)?.0)
+        Some(self.join_refund(entry, permits, deadline, false).ok()?.0)
     }
 
     /// Adds a refund to the next call of the current runtime, and returns the permits that were added before it.

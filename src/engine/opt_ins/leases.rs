@@ -322,8 +322,7 @@ impl Leases {
         engine
             .observer
             .counted(Count::LeaseReturned, left.iter().map(|(_, permits)| permits).sum());
-        let back =
-            left.iter().filter_map(|(entry, left)| engine.begin_to_give_back(entry, *left).ok());
+        let back = left.iter().filter_map(|(entry, left)| engine.give_back(entry, *left));
         (done, back.collect())
     }
 }
