@@ -62,7 +62,7 @@ impl Holding {
     fn left(&self) -> u64 {
         match &self.source {
             Source::Call(decided) => decided.left,
-            Source::Lease { left, .. } => *left,
+            Source::Lease { engine, left, .. } => left.saturating_add(engine.left()),
         }
     }
 
@@ -241,7 +241,8 @@ impl Grant {
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
-    /// granted permits to other callers. For a leased grant, the permits that remained in the lease. Under
+    /// granted permits to other callers. For a leased grant, the permits that remained in the lease, and those that the
+    /// server had left at its last answer to this client. Under
     /// [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {

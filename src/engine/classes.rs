@@ -45,6 +45,11 @@ impl Engine {
         class.outage.get_or_init(|| self.outage.get_or_init(Arc::default).clone());
         let _ = class.set_options(&self.options());
         others.push(class.clone());
+        drop(others);
+        // Closing this engine closes those that it finds here.
+        if self.is_closed() {
+            class.close();
+        }
         class
     }
 

@@ -80,12 +80,6 @@ impl Core {
         self
     }
 
-    /// The policy of limiters that have none of their own.
-    #[cfg(feature = "_web")]
-    pub(crate) fn outage_policy(&self) -> OnOutage {
-        self.outages.policy
-    }
-
     /// Lets the server decide again, now that it is back.
     async fn end_stand_ins(&self) {
         for engine in self.outages.with_stand_in() {
