@@ -146,6 +146,7 @@ fn update_rate_of_nothing_is_false() {
         now: Now::Server,
         rate: rate(3),
         only_existing: true,
+        from: None,
         state: StateRule::Keep,
     };
     assert!(!c.store.run(&c.keys, &call).unwrap());
@@ -177,6 +178,7 @@ fn keeping_the_state_with_a_foreign_entry_is_an_error() {
         now: Now::At(T0),
         rate: rate(3),
         only_existing: false,
+        from: None,
         state: StateRule::Keep,
     };
     let kind = c.store.run(&c.keys, &call).unwrap_err();
