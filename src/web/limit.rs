@@ -80,8 +80,8 @@ type SettleFn = dyn Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync;
 pub(super) type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
 
 impl Limit {
-    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`](super::Limits::cost_by) says
-    /// otherwise, each request costs one permit. No request waits.
+    /// Creates a limit that gives each key its own limiter with this rate. Unless
+    /// [`Limits::cost_by`](super::Limits::cost_by) says otherwise, each request costs one permit. No request waits.
     ///
     /// The name is that of the policy in answers, and the beginning of the limiters' names. It must be
     /// visible ASCII without quotes, braces, `\`, `|` and `%`.
