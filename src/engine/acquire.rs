@@ -101,6 +101,7 @@ impl Drop for Place {
         // Close first: from here on, any outcome that is sent is dropped, and its permits are thereby given
         // back.
         self.outcome.close();
-        self.lane.change(|state| state.queue.cancel(self.ticket));
+        // Drop the caller without the lock: its span may close with it, and a subscriber may call the client.
+        drop(self.lane.change(|state| state.queue.cancel(self.ticket)));
     }
 }

@@ -61,9 +61,10 @@ impl Lane {
     }
 
     /// Changes the state, and wakes the driver if it sleeps.
-    pub(super) fn change(&self, change: impl FnOnce(&mut LaneState)) {
-        change(&mut self.lock());
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut LaneState) -> T) -> T {
+        let changed = change(&mut self.lock());
         self.wake_driver();
+        changed
     }
 
     /// Wakes the driver if it sleeps, or keeps it from sleeping. Called without the lock.

@@ -240,7 +240,7 @@ fn a_request_for_what_there_is_takes_as_many_outcomes() {
     let [group] = call.groups[..] else { panic!("{:?}", call.groups) };
     assert_eq!((group.permits, group.count), (1, 5 + 1 + u64::from(u32::MAX) + 5));
     assert_eq!(call.requests, 4);
-    queue.cancel(2);
+    assert_eq!(queue.cancel(2), Some(2));
     let refused = Outcome::Refused(Wait::of_ms(7, false), 0);
     let outcomes = [(13, Outcome::Granted), (group.count - 13, refused)];
     let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
@@ -268,5 +268,5 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     queue.ask_now();
     assert!(matches!(queue.step(3).0, Step::Call(_)));
     assert!(queue.wait_behind(3).is_some(), "it is asked for again");
-    queue.cancel(0);
+    assert_eq!(queue.cancel(0), Some(0));
 }
