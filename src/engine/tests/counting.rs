@@ -55,6 +55,8 @@ pub(super) struct StoreLedger {
     pub(super) refunds_take: AtomicU64,
     /// How long a charge takes, in ms.
     pub(super) charges_take: AtomicU64,
+    /// How long the answer to a semaphore's acquire takes, in ms.
+    pub(super) semaphores_take: AtomicU64,
     /// A call with a request for this many permits is never answered; 0: all are.
     pub(super) unanswered: AtomicU64,
     /// The permits granted to each call, by its id: a later attempt can be granted less, if the
@@ -200,7 +202,12 @@ impl CountingStore {
         } else if any.is::<SemaphoreAcquireCall>() {
             self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
-            ready(self.unless_lost(answer)).boxed()
+            let (answer, ledger) = (self.unless_lost(answer), self.ledger.clone());
+            async move {
+                takes(&ledger.semaphores_take).await;
+                answer
+            }
+            .boxed()
         } else if any.is::<SemaphoreReleaseCall>() {
             self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
