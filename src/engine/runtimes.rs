@@ -69,7 +69,7 @@ impl Runtime {
         core: &Arc<Core>,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        let busy = Tasks::begin_in(core, self.id);
+        let busy = Tasks::begin(core, Some(self.id));
         self.spawn(async move {
             let _busy = busy;
             task.await;
