@@ -73,7 +73,7 @@ impl Engine {
         let calls = self.members.iter().enumerate().map(|(at, member)| {
             let seen = member.engine.knowledge().seen;
             let call = AcquireCall {
-                seen: seen.filter(|_| call.earlier.is_first()),
+                seen: seen.filter(|_| !call.earlier.is_again),
                 create: member.create,
                 groups: groups_of(&call.groups, costs, at),
                 ..call.clone()

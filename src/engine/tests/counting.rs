@@ -234,14 +234,12 @@ impl CountingStore {
 
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
-        let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
+        let was_reserved = call.earlier.reserved.is_some();
         let attempt = self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         if let Some(at) = call.now {
             self.ledger.dated.lock().unwrap().push(at);
         }
-        if let Earlier::Dated(dates) = &call.earlier {
-            self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
-        }
+        self.ledger.dates.fetch_max(call.earlier.dates.len(), Ordering::SeqCst);
         if let Some(failure) = self.away() {
             return ready(Err(failure)).boxed();
         }
