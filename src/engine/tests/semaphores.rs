@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::{World, block_on};
 use crate::observe::{Event, ObservedLimiter, Observer};
+use crate::rt::lock;
 use crate::{
     Client, Clock, DecidedBy, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore,
     SemaphoreOptions,
@@ -478,7 +479,8 @@ fn who_stops_waiting_for_a_loss_outside_of_runtimes_leaves_nothing() {
     let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
     let semaphore = client.concurrency_with("s", SemaphoreOptions::new().permits(1)).unwrap();
     let permit = block_on(semaphore.acquire(1)).unwrap();
-    let tasks = || client.0.core.own_runtime().unwrap().handle.metrics().num_alive_tasks();
+    let own = client.0.core.own_runtime().unwrap();
+    let tasks = || lock(&own.handle).as_ref().unwrap().metrics().num_alive_tasks();
     (0..100).for_each(|_| assert!(permit.lost().now_or_never().is_none()));
     let begun = std::time::Instant::now();
     while tasks() > 10 {
