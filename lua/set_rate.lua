@@ -7,10 +7,27 @@
 --        6 1: only if the hash exists
 --        7 value and log: 0 deletes those of the new mode; 1 does the same, but deletes all four if the mode
 --          changes; 2 keeps them, but deletes all four if the mode changes
+--        8 to 11 like 2 to 5: the only rate that it replaces; absent for any
 -- reply  {0, 1 if it was set}
---        or {-3, …}: see part/live_log.lua
+--        or {-3, …}: see part/live_log.lua; with 8 {-4, …}, {-2, …}: see part/stored_rate.lua
 if ARGV[6] == '1' and call('EXISTS', KEYS[1]) == 0 then
   return {0, 0}
+end
+if ARGV[8] then
+  local problem = read_stored_rate(s)
+  if problem then
+    return problem
+  end
+  local found = {s.rate, s.interval, s.per_client, s.keep_alive}
+  local is_from, is_new = true, true
+  for i = 1, 4 do
+    -- A repeated call finds its own rate.
+    is_from = is_from and found[i] == ARGV[i + 7] + 0
+    is_new = is_new and found[i] == ARGV[i + 1] + 0
+  end
+  if not (is_from or is_new) then
+    return {0, 0}
+  end
 end
 s.now = tonumber(now_text)
 s.rate, s.interval, s.keep_alive = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])

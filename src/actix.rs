@@ -98,7 +98,8 @@ where
                     return Ok(request.into_response(converted(refused)).map_into_right_body());
                 }
             };
-            request.extensions_mut().insert(admitted.admission.clone());
+            let admission = admitted.admission.within(request.extensions().get());
+            request.extensions_mut().insert(admission);
             let response = service.call(request).await;
             let (fields, in_use) = match &response {
                 Ok(response) => {

@@ -35,8 +35,8 @@ pub struct StoredPolicy {
 }
 
 impl Client {
-    /// The limiters of this name that follow a [`Policy`] and have state: one of each kind at most, as each kind has
-    /// a key of its own, and an error for each key that cannot be read: [`ErrorKind::WrongType`] or
+    /// The limiters of this name that follow a [`Policy`] and have state: at most one of each kind, because each kind
+    /// has its own key. Keys that cannot be read are returned as errors: [`ErrorKind::WrongType`] or
     /// [`ErrorKind::CorruptState`]. Limits that other services enforce are not among them. Changes nothing.
     ///
     /// Errors are those of [`limiter`](Self::limiter), and those [of the server](RateLimiter#errors-of-the-server).

@@ -89,9 +89,9 @@ impl Client {
     }
 
     /// Like [`limiter_of`](Self::limiter_of), with the parameters that [`set_policy`](RateLimiter::set_policy) has
-    /// stored on the server. Those of `policy` decide nothing, but are what this client takes for the limit where it
-    /// is not told: in [`Grant::rate`](crate::Grant::rate), for a part of it during an outage, for leases. Without
-    /// stored parameters, calls fail with [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized).
+    /// stored on the server. Those of `policy` decide nothing; this client uses them only where it needs a limit and
+    /// the server supplies none: in [`Grant::rate`](crate::Grant::rate), for its part during an outage, and for leases.
+    /// Without stored parameters, calls fail with [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized).
     pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: true };
         self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)

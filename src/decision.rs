@@ -106,8 +106,9 @@ impl Denial {
         self.wait.us.div_ceil(1_000_000)
     }
 
-    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the queue is
-    /// long or many small grants must expire for this request, or because it is for permits of a semaphore.
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: for example, because many small
+    /// grants must expire for this request, because this client's queue or an outage policy denied it, or because it is
+    /// for permits of a semaphore.
     pub fn is_lower_bound(&self) -> bool {
         self.wait.at_least
     }
@@ -190,8 +191,8 @@ impl Peek {
         self.rate
     }
 
-    /// The time after which the requested permits are available; zero if they are
-    /// available now. In whole milliseconds, but for limiters with a policy, which are exact to the microsecond.
+    /// The time after which the requested permits are available; zero if they are available now. In whole milliseconds;
+    /// for limiters with a policy, in microseconds.
     pub fn wait(&self) -> Duration {
         Duration::from_micros(self.wait.us)
     }

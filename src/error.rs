@@ -21,9 +21,9 @@ pub enum Execution {
     Executed,
     /// It was not carried out: nothing was sent, or the server refused it before it ran.
     NotExecuted,
-    /// It was sent, but no answer came: it may have been carried out, or may still be. Permits that an
-    /// acquire may have taken are given back in the background, which is attempted for ten seconds; if that
-    /// fails, they become available again an interval after they were granted.
+    /// It was sent, but no answer came: it may have been carried out, or may still be. Permits that an acquire may have
+    /// taken are given back in the background where that is possible. Otherwise they become available again an interval
+    /// after they were granted, and those of a semaphore when their lease ends.
     Unknown,
 }
 
@@ -175,9 +175,10 @@ impl Error {
     /// [`ErrorKind::Timeout`]), and safe, because the call was not carried out, or carrying it out twice does no
     /// harm.
     ///
-    /// If the outcome is [unknown](Execution::Unknown), this is true for operations that only read, for
-    /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or expire, so the
-    /// limit holds. It is false for all others, such as `release` and `set_rate`.
+    /// If the outcome is [unknown](Execution::Unknown), this is true for operations that may be repeated (those that
+    /// only read, `ensure_rate`, `touch`, `pause_for`, `resume`, `repair` and `remove_unused`), and for an acquire:
+    /// permits that the first call may have taken are given back or expire, so the limit holds. It is false for all
+    /// others, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
         let is_harmless =
             |operation: Operation| operation.is_idempotent() || operation == Operation::Acquire;

@@ -73,9 +73,9 @@ impl SmoothRateLimiter {
         SmoothRateLimiter::new(rate, None)
     }
 
-    /// Guava's `RateLimiter.create(rate, warmUp)`: `rate` permits a second. After idle time, and at first,
-    /// permits take up to three times as long, and over `warm_up` they become as fast as the rate. What is
-    /// below a microsecond is cut off.
+    /// Guava's `RateLimiter.create(rate, warmUp)`: `rate` permits a second. After idle time, and at first, permits take
+    /// up to three times as long, and over `warm_up` they become as fast as the rate. `warm_up` is truncated to whole
+    /// microseconds.
     ///
     /// # Errors
     ///
@@ -101,9 +101,9 @@ impl SmoothRateLimiter {
     ///
     /// # Cancellation
     ///
-    /// Guava has no refunds. If the future is dropped before its time has come, and nothing was reserved and
-    /// no rate set after it, it is as if it had never been called. Otherwise its permits are spent, because
-    /// later callers already have their times.
+    /// Guava has no refunds. If the future is dropped before its time, and nothing has been reserved and no rate set
+    /// since, the reservation is undone. Otherwise its permits are spent, because later callers already have their
+    /// times.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl SmoothRateLimiter {
         Ok(self.acquire_within(permits, micros(timeout)).await?.is_some())
     }
 
-    /// The rate, in permits a second: Guava's `getRate`. It can differ from the one that was set in the last bit.
+    /// The rate, in permits a second: Guava's `getRate`. It may differ in its last bit from the rate that was set.
     pub fn rate(&self) -> f64 {
         rt::lock(&self.state).rate()
     }

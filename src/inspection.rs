@@ -53,7 +53,7 @@ pub struct StoredSemaphore {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredPermits {
-    /// How many there are.
+    /// The number of permits that are out.
     pub len: u64,
     /// The permits whose leases end first, as many as were asked for.
     pub permits: Vec<StoredPermit>,
@@ -83,7 +83,7 @@ impl StoredPermit {
         self.ends_ms == Self::NO_END
     }
 
-    /// Whether the end of its lease is one that all releases of Redisson read: 13 or 14 digits, or none.
+    /// Whether every release of Redisson can read the end of its lease: 13 or 14 digits, or none.
     pub fn is_regular(&self) -> bool {
         self.is_endless() || self.ends_ms.fract() == 0.0 && (1e12..1e14).contains(&self.ends_ms)
     }
@@ -103,13 +103,13 @@ impl StoredSemaphore {
         (free.unsigned_abs() < 100_000_000_000_000_000 && free.to_string() == *text).then_some(free)
     }
 
-    /// The permits that are out, and count as Redisson counts: those with an end before 1970 do not.
+    /// The number of permits that are out, counted as Redisson does: those with an end before 1970 do not count.
     pub fn out(&self) -> u64 {
         let Some(out) = self.out.content() else { return 0 };
         out.len - out.permits.iter().filter(|permit| permit.ends_ms < 0.0).count() as u64
     }
 
-    /// All permits, free or out. Of a plain semaphore it is what is free.
+    /// The total number of permits, free or out; for a plain semaphore only the free ones are known.
     pub fn total(&self) -> Option<i64> {
         Some(self.free()?.saturating_add_unsigned(self.out()))
     }

@@ -197,7 +197,9 @@ impl Limiters {
     pub(crate) fn recheck_waiters(&self) {
         let engines = self.table().engines();
         for engine in engines {
-            engine.leases().look(&engine);
+            for class in engine.all_classes() {
+                class.leases().look(&class);
+            }
             engine.permits_came_back();
         }
     }
@@ -256,11 +258,11 @@ impl Drop for Limiters {
 }
 
 impl Table {
+    /// Those of the limiters' first classes, and of the groups.
     fn engines(&self) -> Vec<Arc<Engine>> {
-        let with_classes = |named: &Named| named.engine.all_classes();
         let groups = self.groups.map.values().filter_map(Weak::upgrade);
         let groups = groups.map(|group| group.engine.clone());
-        self.by_name.map.values().flat_map(with_classes).chain(groups).collect()
+        self.by_name.map.values().map(|named| named.engine.clone()).chain(groups).collect()
     }
 
     /// The handle of this name, and the engine that it replaces, if any.

@@ -1,4 +1,4 @@
-//! Decisions that a client may make without asking the server, if its user opts in.
+//! Optional settings of a limiter in one client.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub use outage::{Fraction, OnOutage};
 
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
-/// Decisions about a limiter that a client may make without asking the server; none by default.
+/// Optional settings for a limiter in one client; none are set by default.
 ///
 /// Options belong to a limiter's name within one client, and end with the last handle of that name: see
 /// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the
@@ -151,16 +151,17 @@ impl LimiterOptions {
     }
 
     /// Limits this client's calls that wait for an answer in one runtime to `waiters`, at least 1. Further calls fail
-    /// at once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls answered
-    /// without the server (leases, remembered denials) do not count. A cancelled call frees its place when the next
-    /// server call is made, within a second.
+    /// at once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls that do not wait
+    /// for permits count while they wait for the server's answer; calls answered without the server (leases, remembered
+    /// denials) do not count. A cancelled call frees its place at once or, if it is part of a call to the server, when
+    /// that ends.
     ///
     /// With a policy for [outages](Self::on_outage), a call that finds the queue full while a server call is in
     /// flight waits for the outcome of that call: if the server turns out to be away, the policy decides.
     ///
-    /// Without this option the queue grows with its callers, of which each takes about 200 bytes. Calls with a
-    /// timeout are denied at once if they cannot be served in time, so only [`acquire`](crate::RateLimiter::acquire)
-    /// can fill a queue.
+    /// Without this option the queue grows with its callers, of which each takes about 200 bytes. Calls with a timeout
+    /// are denied at once if they cannot be served in time; only those of [`acquire`](crate::RateLimiter::acquire) may
+    /// wait for any time.
     pub fn max_waiters(mut self, waiters: u32) -> Self {
         self.max_waiters = Some(waiters);
         self

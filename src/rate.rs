@@ -111,17 +111,17 @@ impl Rate {
         Rate::constant(permits, 1000)
     }
 
-    /// Like [`per_second`](Self::per_second), also in when it panics, with an interval of a minute.
+    /// Like [`per_second`](Self::per_second), with an interval of a minute. Panics under the same conditions.
     pub const fn per_minute(permits: u64) -> Self {
         Rate::constant(permits, 60_000)
     }
 
-    /// Like [`per_second`](Self::per_second), also in when it panics, with an interval of an hour.
+    /// Like [`per_second`](Self::per_second), with an interval of an hour. Panics under the same conditions.
     pub const fn per_hour(permits: u64) -> Self {
         Rate::constant(permits, 3_600_000)
     }
 
-    /// Like [`per_second`](Self::per_second), also in when it panics, with an interval of a day.
+    /// Like [`per_second`](Self::per_second), with an interval of a day. Panics under the same conditions.
     pub const fn per_day(permits: u64) -> Self {
         Rate::constant(permits, 86_400_000)
     }

@@ -58,7 +58,7 @@ impl Default for SemaphoreOptions {
 }
 
 impl SemaphoreOptions {
-    /// Leases of 30 seconds, renewed while permits are held; permits that somebody else has set.
+    /// The defaults: a lease of 30 seconds, renewed while a permit is held, and no number of permits to set.
     pub fn new() -> Self {
         SemaphoreOptions {
             permits: None,
@@ -126,8 +126,8 @@ impl SemaphoreOptions {
         self
     }
 
-    /// Who decides while the server is away; see [`OnOutage`]. Under `Local`, this client grants its part of the
-    /// permits, less those that it holds; the server does not learn of them.
+    /// Sets how acquires are answered while the server is away; see [`OnOutage`]. Under `Local`, this client grants its
+    /// part of the permits, less those that it holds; the server does not learn of them.
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.limiter = self.limiter.on_outage(policy);
         self
@@ -228,8 +228,8 @@ impl Client {
         Semaphore::new(self, name, SemaphoreKind::Expirable, options)
     }
 
-    /// The semaphore of this name that is a mere counter: Redisson's `RSemaphore`, for those who share one with Java.
-    /// Nothing is sent.
+    /// The plain semaphore of this name, a counter without leases: Redisson's `RSemaphore`. Use it to share one with
+    /// Java. Nothing is sent.
     ///
     /// Nobody knows who holds its permits: those of a process that dies stay taken for ever, as with Redisson. Prefer
     /// [`concurrency`](Self::concurrency).
@@ -254,7 +254,8 @@ impl Client {
     }
 }
 
-/// A handle of one semaphore, which bounds how many permits all clients of its name hold at once, in Rust and in Java.
+/// A handle of one semaphore, which limits how many permits can be held at once by all clients that use its name, in
+/// Rust and in Java.
 ///
 /// [`Client::concurrency`] and [`Client::semaphore`] make handles; they are cheap to clone. Concurrent calls go to the
 /// server together, and waiting calls of a runtime are served in the order of their arrival. They are woken when
@@ -329,8 +330,8 @@ impl Semaphore {
     }
 
     /// Takes `permits`, waiting for them up to `timeout`. The denial's [`retry_after`](Denial::retry_after) says when
-    /// the next lease ends, if it is not renewed, and is a second if none is known to end; permits that are given back
-    /// may be had at any time.
+    /// the next lease ends, if it is not renewed, and is a second if none is known to end; permits may be given back,
+    /// and granted, before that.
     ///
     /// Errors and cancel safety are those of [`acquire`](Self::acquire).
     pub async fn try_acquire(
@@ -546,7 +547,7 @@ impl Semaphore {
         }
     }
 
-    /// Lets the lease of a permit end after this time from now, earlier or later than before; `None`: never. Returns
+    /// Sets a permit's lease to end `lease` from now, sooner or later than before; with `None` it never ends. Returns
     /// whether the permit was still out. Redisson's `updateLeaseTime`. A lease made shorter than a third of the
     /// handle's ends even if its permit is held; after any other change, a permit that is held is renewed as before.
     ///
@@ -582,7 +583,7 @@ impl Semaphore {
         })
     }
 
-    /// Lets the semaphore expire after this time, with the permits that are out; see [`RateLimiter::expire`].
+    /// Makes the semaphore, with the permits that are out, expire after `time_to_live`; see [`RateLimiter::expire`].
     ///
     /// Errors are those of [`RateLimiter::expire`].
     pub async fn expire(
@@ -652,14 +653,15 @@ impl fmt::Debug for Semaphore {
 /// that must be attempted. [`release`](Self::release) waits for it. `let _ = …` drops it at once: give it a name.
 ///
 /// Until then their lease is renewed by the client, wherever the holder is. A permit is lost if that fails for as long
-/// as its lease, if the semaphore is deleted or expires, or if somebody else gives it back: then
-/// [`lost`](Self::lost) ends, and the holder should stop. A process that is paused for longer than its lease, and goes
-/// on, has lost its permits before it can know; [`is_lost`](Self::is_lost) then says so by the monotonic clock of this
-/// machine, before anything is asked. That clock stands while a whole machine is suspended: then the next renewal tells.
+/// as its lease, if the semaphore is deleted or expires, or if somebody else gives it back: [`lost`](Self::lost) then
+/// completes, and the holder should stop. A process that is paused for longer than its lease, and goes on, has lost its
+/// permits before it can know; [`is_lost`](Self::is_lost) then says so by the monotonic clock of this machine, before
+/// anything is asked. That clock stops while the whole machine is suspended; in that case the next renewal reports the
+/// loss.
 ///
-/// A permit that is dropped just before the process ends is not sent any more: await [`release`](Self::release), or
-/// [`Client::close`], which waits for what is being given back. After that nothing is renewed: close a client when its
-/// permits are no longer held. In a forked child, dropping a permit of its parent does nothing.
+/// If a permit is dropped just before the process ends, its release may not be sent: await [`release`](Self::release),
+/// or [`Client::close`], which waits for what is being given back. After that nothing is renewed: close a client when
+/// its permits are no longer held. In a forked child, dropping a permit of its parent does nothing.
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit {
     /// `None` if nobody counts it, because the server is away.
@@ -669,7 +671,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many permits these are.
+    /// The number of permits.
     pub fn permits(&self) -> u64 {
         self.permits
     }
@@ -693,7 +695,7 @@ impl Permit {
     ///
     /// # Cancel safety
     ///
-    /// Once it has been polled, the permits are given back even if the future is dropped; before, by the drop.
+    /// Dropping the future never keeps the permits: they are given back in any case.
     pub async fn release(self) -> Result<bool, Error> {
         let Some(hold) = &self.hold else { return Ok(true) };
         let returned = hold.release(self.semaphore.limiter.deadline()).await;
@@ -717,7 +719,7 @@ impl Permit {
         self.hold.as_ref().is_some_and(|hold| hold.is_lost())
     }
 
-    /// Waits until the permits are lost. It usually never ends: wait for it next to the work.
+    /// Completes when the permits are lost, which normally never happens. Await it alongside the work, with `select!`.
     ///
     /// ```
     /// # use redisson_rate_limiter::{Client, InProcessStore};

@@ -14,7 +14,9 @@ use compat_tests::server::Server;
 use compat_tests::watchdog::{LIMIT, threads, watch};
 use futures::executor::block_on;
 use futures::future::join_all;
-use redisson_rate_limiter::{Client, ClientBuilder, Error, ErrorKind, Policy, Rate, RateLimiter};
+use redisson_rate_limiter::{
+    Client, ClientBuilder, Error, ErrorKind, Fraction, Policy, Rate, RateLimiter,
+};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -118,6 +120,7 @@ fn waiters_in_all_runtimes_get_closed(store: &Store) {
 fn a_limiter_created_while_its_client_closes_is_closed(store: &Store) {
     for round in 0..300 {
         let client = store.client();
+        let known = client.limiter("known").unwrap();
         let begin = Barrier::new(2);
         let named = threads(2, |nth| {
             let mut last = VecDeque::new();
@@ -132,7 +135,10 @@ fn a_limiter_created_while_its_client_closes_is_closed(store: &Store) {
             for name in 0..100_000 {
                 let Ok(limiter) = client.limiter(&name.to_string()) else { break };
                 last.push_back(limiter.with_rate(rate(1)));
-                if last.len() > 3 {
+                // A class of callers of a limiter that is there already.
+                let share = Fraction::one_of(name + 2);
+                last.extend(known.with_rate(rate(1)).with_headroom(share));
+                while last.len() > 6 {
                     last.pop_front();
                 }
             }
@@ -145,6 +151,20 @@ fn a_limiter_created_while_its_client_closes_is_closed(store: &Store) {
             }
         });
     }
+}
+
+fn a_class_of_callers_that_is_made_later_is_closed(store: &Store) {
+    let client = store.client();
+    let limiter = client.limiter("api").unwrap().with_rate(rate(10));
+    current_thread().block_on(async {
+        let tenth = limiter.clone().with_headroom(Fraction::one_of(10)).unwrap();
+        assert!(tenth.try_acquire_now(1).await.unwrap().is_granted());
+        client.close().await;
+        assert_closed(tenth.try_acquire_now(1).await);
+        let fifth = limiter.with_headroom(Fraction::one_of(5)).unwrap();
+        assert_closed(fifth.try_acquire_now(1).await);
+        assert_closed(fifth.acquire(1).await);
+    });
 }
 
 fn concurrent_closes_all_end(store: &Store) {

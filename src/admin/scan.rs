@@ -114,13 +114,12 @@ impl LimiterScan {
         Ok(Some(found))
     }
 
-    /// About how many keys it has looked at.
+    /// The approximate number of keys looked at.
     pub fn looked_at(&self) -> u64 {
         self.steps.saturating_mul(u64::from(self.count.max(1)))
     }
 
-    /// How many keys it has left out because their names are not UTF-8: this crate and Redisson cannot use
-    /// them.
+    /// The number of keys left out because their names are not UTF-8: this crate and Redisson cannot use them.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }

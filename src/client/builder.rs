@@ -151,9 +151,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Says where servers are that announce addresses which cannot be reached: the nodes of a cluster, or the servers
-    /// that sentinels name. Redisson's `natMapper`. Pairs of `host:port`, first the announced one. Both can be hosts
-    /// without a port, which then stays as it is; a pair with ports comes first.
+    /// Maps addresses that servers announce to addresses that this client can reach: those of the nodes of a cluster,
+    /// or of the servers that sentinels name. Redisson's `natMapper`. Pairs of `host:port`, first the announced one.
+    /// Both can be hosts without a port, which then stays as it is; a pair with ports comes first.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl Holding {
     fn left(&self) -> u64 {
         match &self.source {
             Source::Call(decided) => decided.left,
-            Source::Lease { left, .. } => *left,
+            Source::Lease { engine, left, .. } => left.saturating_add(engine.left()),
         }
     }
 
@@ -227,8 +227,8 @@ impl Grant {
         }
     }
 
-    /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
-    /// counting: nothing is known of what is [left](Self::left).
+    /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away. Such grants are not
+    /// counted, so [`left`](Self::left) says nothing.
     pub fn is_unlimited(&self) -> bool {
         let is_uncounted = |holding: &Holding| matches!(&holding.source, Source::Call(it) if it.entry.is_uncounted());
         self.holdings().iter().any(is_uncounted)
@@ -241,7 +241,8 @@ impl Grant {
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
-    /// granted permits to other callers. For a leased grant, the permits that remained in the lease. Under
+    /// granted permits to other callers. For a leased grant, the permits that remained in the lease, and those that the
+    /// server had left at its last answer to this client. Under
     /// [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the rate. Under
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
@@ -258,10 +259,10 @@ impl Grant {
         rates.min_by_key(Rate::interval_ms).unwrap_or(Rate::HIGHEST)
     }
 
-    /// From when on the permits may be used, by the clock that decided: later than the grant only for the policy
-    /// [`queue`](crate::Policy::queue), `None` for everything else: also for what an [outage
-    /// policy](crate::OnOutage) granted of a queue, which may be used at once. [`acquire`](crate::RateLimiter::acquire)
-    /// has waited until then, [`try_reserve`](crate::RateLimiter::try_reserve) has not.
+    /// The time from which the permits may be used, for a grant of the policy [`queue`](crate::Policy::queue), by the
+    /// clock that decided. `None` for any other limiter, and for a queue's grant by an [outage
+    /// policy](crate::OnOutage), which may be used at once. [`acquire`](crate::RateLimiter::acquire) has waited until
+    /// then, [`try_reserve`](crate::RateLimiter::try_reserve) has not.
     pub fn starts_at(&self) -> Option<SystemTime> {
         let (us, _) = self.decided()?.starts_at?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us.max(0).unsigned_abs()))

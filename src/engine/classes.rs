@@ -45,6 +45,11 @@ impl Engine {
         class.outage.get_or_init(|| self.outage.get_or_init(Arc::default).clone());
         let _ = class.set_options(&self.options());
         others.push(class.clone());
+        drop(others);
+        // Closing this engine closes those that it finds here.
+        if self.is_closed() {
+            class.close();
+        }
         class
     }
 
@@ -87,7 +92,8 @@ impl Engine {
         others.for_each(|class| class.knowledge().seen = None);
     }
 
-    /// The same of a call whose answer was lost, and which may have met any rate; for a group, at each of its limiters.
+    /// Like [`rate_changed`](Engine::rate_changed), for a call whose answer was lost, and which may have met any rate;
+    /// for a group, at each of its limiters.
     pub(super) fn rate_may_have_changed(self: &Arc<Self>) {
         let members = self.members.iter().map(|member| &member.engine);
         let classes = members.chain([self]).flat_map(Engine::all_classes);

@@ -126,6 +126,10 @@ impl Driver {
         // waiters.
         let may_lease =
             matches!(step, Step::Idle) || !state.queue.has_waited() && !state.queue.is_exhausted();
+        // A class that was made while the limiter is being replaced is not suspended itself.
+        let may_lease = may_lease
+            && engine.leases().is_on()
+            && engine.first_class().is_none_or(|first| !first.leases().is_suspended());
         let lease = match may_lease {
             true => engine.opt_ins.leases.request(&engine.core, knowledge.rate),
             false => None,

@@ -48,8 +48,8 @@ pub(super) struct Flight {
     /// The client closed while the server was not answering: there is no point in asking the server to take
     /// permits back, so they are left to expire.
     was_left_unanswered: bool,
-    /// When the last attempt began. The leases of a semaphore's permits began no earlier, as it renews what an earlier
-    /// one was granted.
+    /// When the last attempt began. The leases of a semaphore's permits began no earlier, because it renews what an
+    /// earlier one was granted.
     pub(super) attempt_began: Time,
     /// Reused from call to call.
     pub(super) timer: Timer,

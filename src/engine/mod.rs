@@ -352,6 +352,16 @@ impl Engine {
         self.knowledge().rate
     }
 
+    /// The permits that the server had left for this class at its last answer.
+    pub(crate) fn left(&self) -> u64 {
+        let Knowledge { rate: Some(rate), in_use: Some(in_use), .. } = self.remember() else {
+            return 0;
+        };
+        // More can be in use than the rate, and less than nothing.
+        let left = (rate.permits() as i64).saturating_sub(in_use);
+        u64::try_from(left).unwrap_or(0).saturating_sub(self.headroom(rate))
+    }
+
     /// The rate this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<Rate> {
         self.knowledge().seen
@@ -371,7 +381,7 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Fails all pending requests and all later ones; a call in flight is still answered.
+    /// Fails all pending requests and all later ones, of all classes; a call in flight is still answered.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
         self.forget_denials();
@@ -381,6 +391,7 @@ impl Engine {
             answer::tell_failed(lane.drain(self), &closed());
             lane.change(|_| {});
         }
+        self.other_classes().iter().for_each(Engine::close);
     }
 
     fn knowledge(&self) -> MutexGuard<'_, Knowledge> {

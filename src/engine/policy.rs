@@ -96,7 +96,7 @@ impl Flight {
 pub(super) struct Abandoned {
     /// The calls that give it back, each with the time until which a policy is asked to.
     calls: Mutex<VecDeque<(LaneCall, Instant)>>,
-    /// Of the task that makes them.
+    /// The turn of the task that makes them.
     turn: Turn,
 }
 

@@ -209,7 +209,7 @@ impl Core {
         }
     }
 
-    /// The same of work that [`Core::close`] waits for.
+    /// Like [`Core::spawn`], for work that [`Core::close`] waits for.
     pub(crate) fn spawn_counted(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = self.runtime() {
             runtime.spawn_counted(self, work);

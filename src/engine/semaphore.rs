@@ -38,7 +38,7 @@ pub(crate) struct Semaphore {
     held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
     /// What the next call gives back.
     returns: Mutex<Vec<Return>>,
-    /// Of the task that gives permits back, that renews them, that listens.
+    /// The turns of the tasks that give permits back, renew them, and listen.
     gives_back: Turn,
     renews: Turn,
     listens: Turn,
@@ -470,7 +470,7 @@ impl Engine {
     }
 
     /// This many permits were given back here, with a message for each to this many listeners. If the waiters here are
-    /// among them, they wait for the message, as those of other clients have to; otherwise they would take nearly all.
+    /// among them, they wait for the message, as those of other clients must; otherwise they would take nearly all.
     pub(crate) fn permits_came_back_here(&self, permits: u64, listeners: Option<u64>) {
         let Some(semaphore) = &self.semaphore else { return };
         let hears = semaphore.hears.load(Ordering::Acquire);

@@ -15,8 +15,8 @@ pub(crate) struct Tasks {
     one_ended: Notify,
 }
 
-/// The turn of the only task of its kind. It is had by the client's own thread: in a runtime that is parked, a task
-/// would have it for ever. A forked child has turns of its own, as it does not have the tasks.
+/// The turn of the only task of its kind. Tasks of the client's own thread hold it: in a runtime that is parked, a task
+/// would hold it for ever. A forked child has turns of its own, because it does not have the tasks.
 #[derive(Default)]
 pub(super) struct Turn(Mutex<(u32, Arc<tokio::sync::Mutex<()>>)>);
 

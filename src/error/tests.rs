@@ -102,15 +102,20 @@ fn the_text_names_the_server_and_the_cause_once() {
 #[test]
 fn an_error_is_transient_if_trying_again_is_safe_and_useful() {
     use Execution::{Executed, NotExecuted, Unknown};
+    use Operation::*;
     let is_transient = |kind, execution, operation| {
         Error::new(kind, execution).of(operation, api()).is_transient()
     };
     for kind in [ErrorKind::Unavailable, ErrorKind::Timeout] {
         assert!(is_transient(kind, NotExecuted, Operation::Release));
-        assert!(!is_transient(kind, Unknown, Operation::Release));
-        assert!(!is_transient(kind, Unknown, Operation::SetRate));
-        assert!(is_transient(kind, Unknown, Operation::Peek));
-        assert!(is_transient(kind, Unknown, Operation::Acquire));
+        for repeated in
+            [Acquire, Peek, EnsureRate, Touch, PauseFor, Resume, Repair, RemoveUnused, Inspect]
+        {
+            assert!(is_transient(kind, Unknown, repeated), "{repeated}");
+        }
+        for once in [Release, Refund, TrySetRate, SetRate, UpdateRate, SetPermits, Renew, Expire] {
+            assert!(!is_transient(kind, Unknown, once), "{once}");
+        }
         assert!(!is_transient(kind, Executed, Operation::Peek));
     }
     for kind in [ErrorKind::Auth, ErrorKind::Closed, ErrorKind::Server, ErrorKind::NotInitialized] {

@@ -265,7 +265,8 @@ where
             }
         }
         if let Some((mut service, mut request)) = this.call.take() {
-            request.extensions_mut().insert(this.admitted.admission.clone());
+            let admission = this.admitted.admission.within(request.extensions().get());
+            request.extensions_mut().insert(admission);
             this.response.set(Some(service.call(request)));
         }
         let Some(response) = this.response.as_pin_mut() else {

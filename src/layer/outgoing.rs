@@ -74,8 +74,15 @@ struct Gate {
     longest_hold: Duration,
     /// For how long the limiter is paused at most; `None` if only this layer is held back.
     longest_pause: Option<Duration>,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
     /// Nothing is sent before this.
-    held_until: Arc<Mutex<Option<Instant>>>,
+    until: Option<Instant>,
+    /// The end of the last pause that was asked for.
+    paused_until: Option<Instant>,
 }
 
 impl<B> OutgoingLayer<http::Response<B>> {
@@ -96,7 +103,7 @@ impl<R> OutgoingLayer<R> {
             wait: Duration::ZERO,
             longest_hold: Duration::from_secs(300),
             longest_pause: None,
-            held_until: Arc::default(),
+            held: Arc::default(),
         };
         OutgoingLayer { gate, read }
     }
@@ -127,7 +134,7 @@ impl<R> OutgoingLayer<R> {
     ///
     /// Answers of one server then stop a whole fleet: choose a limiter of that server alone.
     pub fn pause_for_all_up_to(mut self, longest: Duration) -> Self {
-        self.gate.longest_pause = Some(longest);
+        self.gate.longest_pause = Some(longest.min(LONGEST_WAIT));
         self
     }
 }
@@ -161,7 +168,7 @@ impl Gate {
 
     /// The time until which requests are held back, if they are.
     fn held_until(&self) -> Option<Instant> {
-        lock(&self.held_until).filter(|until| *until > Instant::now())
+        lock(&self.held).until.filter(|until| *until > Instant::now())
     }
 
     /// Notes if an answer says when to come back.
@@ -169,30 +176,29 @@ impl Gate {
         let Gate { limiter, longest_hold, longest_pause, .. } = self;
         let asked = retry_after::of(status, headers, SystemTime::now())
             .or_else(|| longest_pause.and_then(|_| retry_after::of_exhausted(headers)));
-        if let Some(asked) = asked {
-            let hold = asked.min(*longest_hold);
-            let until = Instant::now() + hold;
+        let Some(asked) = asked else { return };
+        let (now, hold) = (Instant::now(), asked.min(*longest_hold));
+        let pause = longest_pause.map(|longest| asked.min(longest)).filter(|it| !it.is_zero());
+        let (is_first, pause) = {
+            let mut held = lock(&self.held);
+            let is_first = held.until.is_none_or(|until| until <= now);
             // Answers overtake each other, so the latest time counts.
-            let before = {
-                let mut held_until = lock(&self.held_until);
-                let latest = (*held_until).max(Some(until));
-                mem::replace(&mut *held_until, latest)
-            };
-            // Told once for all requests in flight.
-            if before.is_none_or(|before| before <= Instant::now()) {
-                let event = Event::HeldBack { status: status.as_u16(), hold };
-                limiter.engine().observer.event(&event);
-            }
+            held.until = held.until.max(Some(now + hold));
             // The answers of requests that were in flight together differ by little.
-            let is_later = before.is_none_or(|before| before + PAUSED_AGAIN_AFTER < until);
-            if let Some(pause) = longest_pause.map(|longest| asked.min(longest))
-                && is_later
-                && !pause.is_zero()
-            {
-                let limiter = limiter.clone();
-                // No answer waits for it. If it fails, observers are told, and this layer is held back.
-                tokio::spawn(async move { limiter.pause_for(pause).await });
-            }
+            let is_later =
+                |until: Instant| held.paused_until.is_none_or(|it| it + PAUSED_AGAIN_AFTER < until);
+            let pause = pause.filter(|pause| is_later(now + *pause));
+            held.paused_until = pause.map(|pause| now + pause).or(held.paused_until);
+            (is_first, pause)
+        };
+        // Told once for all requests in flight.
+        if is_first {
+            limiter.engine().observer.event(&Event::HeldBack { status: status.as_u16(), hold });
+        }
+        if let Some(pause) = pause {
+            let limiter = limiter.clone();
+            // No answer waits for it. If it fails, observers are told, and this layer is held back.
+            tokio::spawn(async move { limiter.pause_for(pause).await });
         }
     }
 }

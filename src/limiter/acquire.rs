@@ -79,22 +79,21 @@ impl RateLimiter {
         self.observed(permits, self.decide(request, None)).await
     }
 
-    /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
-    /// the same grant, with its permits, from any process that uses the limiter, and nothing is taken. For requests
-    /// that may come twice: an order that is sent again, a message that is delivered again.
+    /// Takes `permits` if they are available now, at most once per key and interval: within an interval, further calls
+    /// with the same key, from any process that uses the limiter, return the same grant, with its permits, and take
+    /// nothing. For requests that may come twice: an order that is sent again, a message that is delivered again.
     ///
-    /// It never waits, and a denial is not remembered. Behind a waiting call of this handle only a key that has a
-    /// grant gets it. A grant that was refunded in part has the rest; one that was refunded in full, or has expired,
-    /// is forgotten. While a policy of [`OnOutage`](crate::OnOutage) decides, keys that the server knows are not
-    /// known here, and the other way round.
+    /// It never waits, and a denial is not remembered. While a call of this handle waits, keys that already have a
+    /// grant are answered with it; others are denied. A grant that was refunded in part has the rest; one that was
+    /// refunded in full, or has expired, is forgotten. While a policy of [`OnOutage`](crate::OnOutage) decides, keys
+    /// that the server knows are not known here, and the other way round.
     ///
     /// Keys are told apart by 62 bits of their SHA-1: one among *n* keys of an interval is taken for another with a
     /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
     ///
-    /// Of a limiter with a [`Policy`](crate::Policy), the key has its grant for at least a minute, or until the window
-    /// ends if there is a key for each window, and what it was granted cannot be refunded:
-    /// [`Grant::refund`](crate::Grant::refund) then gives nothing back. With Mixer's formats the key is a deduplication
-    /// id, shared with Mixer's own calls.
+    /// With a [`Policy`](crate::Policy), the key has its grant for at least a minute, or until the window ends if there
+    /// is a key for each window, and what it was granted cannot be refunded: [`Grant::refund`](crate::Grant::refund)
+    /// then gives nothing back. With Mixer's formats the key is a deduplication id, shared with Mixer's own calls.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ use crate::store::PolicyChangeCall;
 
 impl RateLimiter {
     /// Takes `permits` of a [`queue`](Policy::queue) at once, with a start that is at most the policy's delay ahead:
-    /// [`Grant::starts_at`](crate::Grant::starts_at). What the permits are for may not begin before. A grant of an
-    /// outage policy has no start: it may begin at once.
+    /// [`Grant::starts_at`](crate::Grant::starts_at). The work must not start before then. A grant of an outage policy
+    /// has no start: it may be used at once.
     ///
     /// ```
     /// use std::time::Duration;
@@ -35,8 +35,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter is no queue; others as of
-    /// [`try_acquire`](Self::try_acquire).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter does not follow a queue policy;
+    /// otherwise as for [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
     ///

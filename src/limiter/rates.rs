@@ -135,7 +135,7 @@ impl RateLimiter {
         const OPERATION: Operation = Operation::EnsureRate;
         let deadline = Instant::now() + self.deadline;
         let mut handle = self.clone();
-        // Read first, because there is usually nothing to write. If another client creates or removes the
+        // Read first, because there is usually nothing to write. If another client creates, changes or removes the
         // limiter between our read and our write, the write does nothing, and the loop reads again.
         loop {
             match handle.call(OPERATION, ConfigCall).await? {
@@ -157,7 +157,7 @@ impl RateLimiter {
         }
     }
 
-    /// `from` is the rate that the limiter has; `None`: the one that this client last saw.
+    /// `from` is the only rate that it replaces; `None` for any.
     async fn store_rate(
         &self,
         operation: Operation,
@@ -165,10 +165,10 @@ impl RateLimiter {
         state: StateRule,
         from: Option<Rate>,
     ) -> Result<bool, Error> {
-        let from = from.or(self.engine().rate());
         let now = self.engine().core.clock.read().now;
         let only_existing = operation != Operation::SetRate;
-        let call = SetRateCall { now, rate, only_existing, state };
+        let call = SetRateCall { now, rate, only_existing, from, state };
+        let from = from.or(self.engine().rate());
         let reset = self.engine().begin_reset();
         let set = self.call(operation, call).await?;
         if set {

@@ -22,9 +22,9 @@ pub enum Count {
     LeaseReturned,
     /// Permits granted while the server was away that expired before they could be logged; only rises.
     ChargesExpired,
-    /// Calls of a limiter with a policy that an earlier attempt had decided, and got its answer; only rises.
+    /// Repeated calls of limiters with a policy that got the answer of an earlier attempt; only rises.
     Replays,
-    /// Permits of a policy that were granted to calls whose answer nobody got, and have come back; only rises.
+    /// Permits taken back from calls of limiters with a policy whose answers were lost; only rises.
     AbandonedPermits,
     /// Changes of a policy's parameters, by calls that bring other ones and by
     /// [`set_policy`](crate::RateLimiter::set_policy); only rises.
@@ -62,7 +62,7 @@ pub enum Event<'a> {
     /// away.
     #[non_exhaustive]
     PartIsNothing { rate: Rate },
-    /// No more limiters may be decided without the server: calls of this one, and of further ones, are
+    /// The limit on limiters decided without the server is reached: calls of this one, and of others beyond it, are
     /// denied.
     #[non_exhaustive]
     TooManyWithoutServer { most: usize },

@@ -81,9 +81,9 @@ impl Policy {
         windows(Format::WindowNumbers, limit, Duration::from_secs(period.as_secs()))
     }
 
-    /// redis_rate up to 7 (Go), `AllowRate`: `rate` permits a second, of which whole ones count; below 1, one
-    /// permit in ⌊1/rate⌋ seconds. For the name `api` it shares the strings `rate:api-W-N`, with the width W of the
-    /// window in nanoseconds and its number N. See [`redis_rate_fixed`](Self::redis_rate_fixed).
+    /// redis_rate up to 7 (Go), `AllowRate`: `rate` permits a second, rounded down; below 1, one permit every ⌊1/rate⌋
+    /// seconds. For the name `api` it shares the strings `rate:api-W-N`, with the width W of the window in nanoseconds
+    /// and its number N. See [`redis_rate_fixed`](Self::redis_rate_fixed).
     ///
     /// # Errors
     ///
@@ -146,10 +146,11 @@ impl Policy {
         foreign(Format::OrgPathCounter, text('C', []), u64::from(u32::MAX), 1_000_000)
     }
 
-    /// A funnel with its configuration on the server, as Go services have it: the name is an organization and a
-    /// path, such as `org1/user/list`, and the key of a hash with the fields `Capacity`, `LeakingRate` (permits a
-    /// millisecond), `RemainingCapacity` and `LastLeakingTime`, in this order. In any other, which the others would
-    /// misread, or without the hash, calls fail with [`ForeignFormat`](crate::ErrorKind::ForeignFormat).
+    /// A funnel with its configuration on the server, as Go services have it: the name is an organization and a path,
+    /// such as `org1/user/list`, and the key of a hash with the fields `Capacity`, `LeakingRate` (permits a
+    /// millisecond), `RemainingCapacity` and `LastLeakingTime`, in this order. If they are in a different order, which
+    /// the other services would misread, or if the hash is missing, calls fail with
+    /// [`ForeignFormat`](crate::ErrorKind::ForeignFormat).
     ///
     /// The others lose fractions of a permit at each call, up to half of the rate, which this does not. At most
     /// `Capacity` + rate × time + 1 permits are granted. A refund fills the funnel up to its capacity.
@@ -346,7 +347,7 @@ impl Foreign {
         Some([start, start + width])
     }
 
-    /// The same for a call for this key; `None` if the format has no such keys.
+    /// The format for a call for this key; `None` if it has no such keys.
     pub(crate) fn of_key(&self, key: &[u8]) -> Option<Foreign> {
         let dedup = match self.format {
             Format::MixerFixed | Format::MixerRolling => Some(str::from_utf8(key).ok()?.into()),
@@ -355,7 +356,7 @@ impl Foreign {
         Some(Foreign { dedup, ..self.clone() })
     }
 
-    /// The same for calls in the window of this time.
+    /// The format for calls in the window of this time.
     pub(crate) fn around(&self, at: i64) -> Foreign {
         Foreign { around: Some(at), ..self.clone() }
     }

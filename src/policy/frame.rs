@@ -42,8 +42,8 @@ pub(crate) struct State {
     pub(crate) z: u64,
     /// Only a rolling window has these, and no `z`.
     pub(crate) older: Vec<u64>,
-    /// Of a policy with [`Rules::has_excess`]: how many permits were used beyond the limit when this was lowered, so
-    /// that they count again if it is raised.
+    /// Only with [`Rules::has_excess`]: the permits that were used beyond the limit when this was lowered, so that they
+    /// count again if it is raised.
     pub(crate) excess: u64,
 }
 

@@ -297,7 +297,7 @@ impl Policy {
         }
     }
 
-    /// This interval bucket with a period that ends this long after 1970, and all others before and after it.
+    /// Aligns the periods of this interval bucket so that one of them ends `epoch` after 1970-01-01T00:00Z.
     ///
     /// # Errors
     ///
@@ -313,9 +313,9 @@ impl Policy {
         Ok(Policy(Kind::Interval(Interval { aligned, ..rules })))
     }
 
-    /// Spaces requests: `permits` every `period`, evenly, as a leaky bucket does that is a queue. A request is granted
-    /// with the time from which it may start. It pays after itself: the next one starts later by as much as this
-    /// one's permits take. One that would start later than `max_delay` from now is denied.
+    /// Spaces requests evenly, `permits` every `period`, like a leaky bucket used as a queue. A request is granted with
+    /// the time from which it may start. Each request delays the next one by the time that its own permits take. One
+    /// that would start later than `max_delay` from now is denied.
     ///
     /// Starts are at least `period` / `permits` apart for each permit of the earlier one; after a pause,
     /// [`slack`](Policy::with_slack) permits more may start at once.
@@ -334,8 +334,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they are more than a request can have, or the
-    /// policy is no queue.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `slack` is more than a single request may ask for, or
+    /// the policy is no queue.
     pub fn with_slack(self, slack: u64) -> Result<Policy, Error> {
         match self.0 {
             Kind::Queue(rules) if slack <= rules.limit => {
@@ -349,7 +349,7 @@ impl Policy {
     }
 
     /// This bucket with this many permits at its first use, instead of a full one. If it stays unused for longer than
-    /// twice the time that it takes to fill, and a minute, it begins anew.
+    /// twice the time that it takes to fill, and a minute, it starts again with `tokens`.
     ///
     /// # Errors
     ///
@@ -409,7 +409,7 @@ impl Policy {
         }
     }
 
-    /// Of a policy with windows of the calendar.
+    /// The calendar, if the policy's windows are calendar windows.
     pub(crate) fn calendar_mut(&mut self) -> Option<&mut Calendar> {
         match &mut self.0 {
             Kind::Window(Window { grid: Grid::Calendar(calendar), .. }) => Some(calendar),
@@ -433,7 +433,7 @@ impl Policy {
         matches!(self.0, Kind::Foreign(_))
     }
 
-    /// The same for a call for this key; `None` if there are no such keys.
+    /// The policy for a call for this key; `None` if its format has no such keys.
     pub(crate) fn of_key(&self, key: &[u8]) -> Option<Policy> {
         match &self.0 {
             Kind::Foreign(foreign) => Some(Policy(Kind::Foreign(foreign.of_key(key)?))),

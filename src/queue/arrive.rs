@@ -21,13 +21,12 @@ impl<C> Queue<C> {
             && let now = now()
             && now < block.ask_at
         {
-            match block.feasibility(&request, now, is_reachable) {
+            match block.feasibility(&request, block.demand, now, is_reachable) {
                 Feasibility::Unknown if is_reachable => self.ask_now = true,
                 Feasibility::Unknown if request.max_wait.lasts_beyond(now) => {}
                 Feasibility::InTime => {}
-                Feasibility::TooLate | Feasibility::Unknown => {
-                    return Err(wait_until(block.tail_at, now));
-                }
+                Feasibility::TooLate(at) => return Err(wait_until(at, now)),
+                Feasibility::Unknown => return Err(wait_until(block.tail_at, now)),
             }
             block.demand = block.demand.saturating_add(request.fewest());
         }
@@ -63,12 +62,13 @@ impl<C> Queue<C> {
         }
         let next_may_fit = index == 0 && self.may_fit_without(self.waiters[0].request.fewest(), 1);
         let cancelled = self.waiters.remove(index)?;
-        if cancelled.has_server_answer
-            && let Some(block) = &mut self.head_block
-        {
-            // The requests behind it may be served earlier than the server said.
-            block.tail_at = block.head_at;
-            self.ask_now |= next_may_fit;
+        if let Some(block) = &mut self.head_block {
+            block.demand = block.demand.saturating_sub(cancelled.request.fewest());
+            if cancelled.has_server_answer {
+                // The requests behind it may be served earlier than the server said.
+                block.tail_at = block.head_at;
+                self.ask_now |= next_may_fit;
+            }
         }
         self.unblock_if_empty();
         self.check();

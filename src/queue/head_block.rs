@@ -26,8 +26,8 @@ pub(super) struct HeadBlock {
 
 /// Whether a request without a server answer can be served in time behind a blocked head.
 pub(super) enum Feasibility {
-    /// The request cannot be served in time.
-    TooLate,
+    /// The request cannot be served in time: not before this.
+    TooLate(Time),
     /// Only the server can tell.
     Unknown,
     /// The request can be served in time, if no other process draws permits.
@@ -35,17 +35,20 @@ pub(super) enum Feasibility {
 }
 
 impl HeadBlock {
-    /// `is_reachable`: the next call is sure to include the request.
+    /// `before`: the permits that the requests before it ask for. `is_reachable`: the next call is sure to include the
+    /// request.
     pub(super) fn feasibility(
         &self,
         request: &Request,
+        before: u64,
         now: Time,
         is_reachable: bool,
     ) -> Feasibility {
+        let too_late = Feasibility::TooLate(self.tail_at);
         if self.permits_return {
             return match request.max_wait.lasts_beyond(now) {
                 true => Feasibility::InTime,
-                false => Feasibility::TooLate,
+                false => too_late,
             };
         }
         if request.fewest() > self.rate {
@@ -53,23 +56,26 @@ impl HeadBlock {
             // that the request exceeds it. Where it would not be asked, the request would be kept in vain.
             return match is_reachable || request.max_wait.lasts_beyond(self.tail_at) {
                 true => Feasibility::Unknown,
-                false => Feasibility::TooLate,
+                false => too_late,
             };
         }
-        let demand = self.demand.saturating_add(request.fewest());
+        let demand = before.saturating_add(request.fewest());
         if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {
             // Its wait is too short for the share to hold it back.
             return Feasibility::Unknown;
         }
         let end = match request.max_wait {
-            MaxWait::None | MaxWait::Delay(_) => return Feasibility::TooLate,
+            MaxWait::None | MaxWait::Delay(_) => return too_late,
             MaxWait::Until(end) => end,
             MaxWait::Unbounded => return Feasibility::InTime,
         };
-        let rounds = demand / self.rate.max(1) + 1;
-        if end < self.tail_at {
-            Feasibility::TooLate
-        } else if end < self.tail_at.saturating_add(rounds.saturating_mul(self.interval)) {
+        // From when the head can be served on, no more than a full rate comes back in an interval.
+        let intervals = demand.saturating_sub(1) / self.rate;
+        let earliest = self.head_at.saturating_add(intervals.saturating_mul(self.interval));
+        let earliest = earliest.max(self.tail_at);
+        if end < earliest {
+            Feasibility::TooLate(earliest)
+        } else if end < earliest.saturating_add(self.interval) {
             Feasibility::Unknown
         } else {
             Feasibility::InTime

@@ -31,7 +31,8 @@ pub(crate) struct Queue<C> {
     pub(super) earliest_end: Time,
     pub(super) sharing: Sharing,
     pub(super) reserving: Reserving,
-    /// Of a semaphore: permits come back at any time, so waits say only when to look at the latest.
+    /// Whether these are a semaphore's permits: they come back at any time, so waits say only when to look at the
+    /// latest.
     pub(super) permits_return: bool,
     /// Whether the call in flight is slow: then deadlines of new requests begin at once, see [`Waiter::due`].
     pub(super) call_is_slow: bool,

@@ -49,39 +49,44 @@ impl<C> Queue<C> {
         if self.ask_now && !(self.permits_return && self.has_waited()) || now < self.earliest_end {
             return Vec::new();
         }
-        let Some(block) = self.head_block.take_if(|block| now < block.ask_at) else {
+        let Some(mut block) = self.head_block.take_if(|block| now < block.ask_at) else {
             return Vec::new();
         };
         let is_reachable = self.is_reachable(self.waiters.len());
-        let (mut ask_now, mut earliest_end) = (false, Time::MAX);
+        let (mut ask_now, mut earliest_end, mut demand) = (false, Time::MAX, 0_u64);
         let refused = self.remove_pending(|index, waiter| {
+            let free_at = waiter.free_at.max(block.head_at);
             let too_late = match waiter.request.max_wait {
                 _ if !waiter.has_server_answer => {
-                    match block.feasibility(&waiter.request, now, is_reachable) {
-                        Feasibility::TooLate => true,
+                    match block.feasibility(&waiter.request, demand, now, is_reachable) {
+                        Feasibility::TooLate(at) => Some(at),
                         Feasibility::Unknown if is_reachable => {
                             ask_now = true;
-                            false
+                            None
                         }
                         // If it were kept longer, the queue would look again and again.
-                        Feasibility::Unknown => !waiter.request.max_wait.lasts_beyond(now),
-                        Feasibility::InTime => false,
+                        Feasibility::Unknown => {
+                            (!waiter.request.max_wait.lasts_beyond(now)).then_some(free_at)
+                        }
+                        Feasibility::InTime => None,
                     }
                 }
                 // The server said that this request can be served in time.
-                MaxWait::None | MaxWait::Delay(_) => true,
-                MaxWait::Until(end) => end <= now && end < block.head_at,
-                MaxWait::Unbounded => false,
+                MaxWait::None | MaxWait::Delay(_) => Some(free_at),
+                MaxWait::Until(end) => (end <= now && end < block.head_at).then_some(free_at),
+                MaxWait::Unbounded => None,
             };
-            if too_late {
+            if let Some(at) = too_late {
                 ask_now |= index == 0;
-                return Some(wait_until(waiter.free_at.max(block.head_at), now));
+                return Some(wait_until(at, now));
             }
+            demand = demand.saturating_add(waiter.request.fewest());
             if let MaxWait::Until(end) = waiter.request.max_wait {
                 earliest_end = earliest_end.min(end);
             }
             None
         });
+        block.demand = demand;
         self.head_block = (!self.waiters.is_empty()).then_some(block);
         self.ask_now |= ask_now;
         self.earliest_end = earliest_end;

@@ -50,9 +50,16 @@ pub(crate) type InUse = Vec<Permit>;
 pub struct Admission(pub(super) Arc<[Standing]>);
 
 impl Admission {
-    /// The limits that granted the request, in their order, without those in shadow mode.
+    /// The limits that granted the request, in their order, those of the outermost layer first, without those in shadow
+    /// mode.
     pub fn standings(&self) -> &[Standing] {
         &self.0
+    }
+
+    /// With what the layers around this one have granted, if there are any, in front.
+    pub(crate) fn within(&self, outer: Option<&Admission>) -> Admission {
+        let Some(outer) = outer else { return self.clone() };
+        Admission(outer.0.iter().chain(&*self.0).cloned().collect())
     }
 }
 

@@ -209,6 +209,19 @@ mod tests {
         assert_eq!(client(&x_forwarded_for(), "203.0.113.9", &["198.51.100.1"]), "203.0.113.9");
     }
 
+    /// Anybody may send such a line, before any limit is asked.
+    #[test]
+    fn a_line_takes_no_more_than_its_length() {
+        for line in ["\\".repeat(400_000), "\\\"".repeat(200_000), ",".repeat(400_000)] {
+            for peer in ["203.0.113.9", "10.0.0.1"] {
+                let begun = std::time::Instant::now();
+                assert_eq!(client(&x_forwarded_for(), peer, &[&line]), peer);
+                // The square of it would take minutes.
+                assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+            }
+        }
+    }
+
     /// Some platforms write addresses this way, and `ss` shows them.
     #[test]
     fn trusted_networks_in_the_form_of_ipv6() {

@@ -47,9 +47,12 @@ pub(crate) fn unquoted(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]
     let (mut is_quoted, mut at) = (false, text.len());
     let parts = text.rsplit(move |&byte| {
         at -= 1;
-        // A proxy may quote what the client has sent, with the client's quotes escaped.
-        let escapes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
-        is_quoted ^= byte == b'"' && escapes % 2 == 0;
+        if byte == b'"' {
+            // A proxy may quote what the client has sent, with the client's quotes escaped. Counted at quotes alone: at each
+            // byte, a line of backslashes would take the square of its length.
+            let escapes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
+            is_quoted ^= escapes % 2 == 0;
+        }
         byte == separator && !is_quoted
     });
     parts.map(<[u8]>::trim_ascii)

@@ -10,6 +10,7 @@ use super::name::SUFFIXES;
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
 use crate::error::{Error, Operation};
+use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
@@ -79,8 +80,8 @@ type SettleFn = dyn Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync;
 pub(super) type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
 
 impl Limit {
-    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`](super::Limits::cost_by) says
-    /// otherwise, each request costs one permit. No request waits.
+    /// Creates a limit that gives each key its own limiter with this rate. Unless
+    /// [`Limits::cost_by`](super::Limits::cost_by) says otherwise, each request costs one permit. No request waits.
     ///
     /// The name is that of the policy in answers, and the beginning of the limiters' names. It must be
     /// visible ASCII without quotes, braces, `\`, `|` and `%`.
@@ -301,17 +302,31 @@ impl Limit {
         }
     }
 
-    /// The semaphore of this name, if it limits how many requests are served at once. Nothing is sent.
-    pub(super) fn semaphore(
+    /// What decides for this key, and, if the limit is how many requests are served at once, the semaphore that it is of.
+    /// Nothing is sent.
+    pub(super) fn limiter(
         &self,
         client: &Client,
-        name: &str,
-    ) -> Result<Option<Semaphore>, Error> {
-        let Some(options) = self.concurrency else { return Ok(None) };
-        let options = if self.key.is_global { options } else { options.kept_alive() };
-        let semaphore = client.concurrency_with(name, options)?;
-        semaphore.clone().into_limiter().set_options(&self.options)?;
-        Ok(Some(semaphore))
+        key: &str,
+    ) -> Result<(RateLimiter, Option<Semaphore>), Error> {
+        let name = self.limiter_name(key);
+        let (limiter, semaphore) = match (&self.policy, self.concurrency) {
+            (Some(policy), _) => {
+                (client.limiter_of_with(&name, policy.clone(), self.options)?, None)
+            }
+            (_, Some(options)) => {
+                let options = if self.key.is_global { options } else { options.kept_alive() };
+                let semaphore = client.concurrency_with(&name, options)?;
+                let limiter = semaphore.clone().into_limiter();
+                limiter.set_options(&self.options)?;
+                (limiter, Some(semaphore))
+            }
+            _ => (client.limiter_with(&name, self.options)?, None),
+        };
+        Ok(match self.deadline {
+            Some(deadline) => (limiter.with_deadline(deadline)?, semaphore),
+            None => (limiter, semaphore),
+        })
     }
 
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys

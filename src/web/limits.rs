@@ -114,15 +114,12 @@ impl Limits {
             if let Err(detail) = limit.options.check() {
                 return invalid(format!("the limit {:?}: {detail}", limit.name));
             }
-            // Otherwise the first request would find what is wrong with its options.
-            let semaphore = limit.semaphore(client, &limit.name)?.map(Semaphore::into_limiter);
-            let on_outage = match &semaphore {
-                Some(it) => it.engine().outage().map_or(OnOutage::Fail, |(_, policy)| policy),
-                None => limit.options.on_outage.unwrap_or(client.0.core.outage_policy()),
-            };
+            // Otherwise each request would fail, by what is wrong with the options or the policy.
+            let (limiter, _) = limit.limiter(client, "")?;
+            let on_outage = limiter.engine().outage().map_or(OnOutage::Fail, |(_, policy)| policy);
             // That of keys without their own.
             let rate = limit.policy.as_ref().map(Policy::rate).or(limit.rate);
-            let rate = rate.or(semaphore.and_then(|it| it.carried_rate()));
+            let rate = rate.or(limiter.carried_rate());
             if let Some(Err(detail)) = rate.map(|rate| on_outage.check_with(rate)) {
                 return invalid(format!("the limit {:?}: {detail}", limit.name));
             }
@@ -214,16 +211,7 @@ impl LimitState {
             return Ok(handle);
         }
         let limit = &self.limit;
-        let name = limit.limiter_name(key);
-        let semaphore = limit.semaphore(client, &name)?;
-        let mut limiter = match (&limit.policy, &semaphore) {
-            (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
-            (_, Some(semaphore)) => semaphore.clone().into_limiter(),
-            _ => client.limiter_with(&name, limit.options)?,
-        };
-        if let Some(deadline) = limit.deadline {
-            limiter = limiter.with_deadline(deadline)?;
-        }
+        let (mut limiter, semaphore) = limit.limiter(client, key)?;
         let rate = limit.rate_of(key);
         if let Some(rate) = rate {
             limiter = limiter.with_rate(rate);

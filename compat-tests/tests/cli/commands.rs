@@ -286,6 +286,17 @@ async fn the_busiest_are_at_the_top() {
     assert_eq!((&top["found"], &top["limiters"][0]["available"]), (&3.into(), &10.into()));
     let ran = tool.ends(0, &["top"]).await;
     assert!(ran.stdout.lines().nth(1).unwrap().starts_with("busy "), "{ran:?}");
+    // What nobody was granted does not count, and the wait is for the end of the pause.
+    let client = Client::builder().connect_lazy(&server.admin_url()).unwrap();
+    client.limiter("quiet").unwrap().pause_for(Duration::from_secs(58)).await.unwrap();
+    let top = tool.json(0, &["top", "--json"]).await;
+    let last = &top["limiters"][2];
+    assert_eq!((&last["limiter"], &last["available"]), (&"quiet".into(), &0.into()), "{top}");
+    assert!(last["granted_per_second"].as_f64().unwrap() < 1.0, "{top}");
+    let ran = tool.ends(0, &["watch", "quiet", "--count", "1"]).await;
+    let (_, wait) = ran.stdout.split_once(" wait ").unwrap();
+    let digits: String = wait.chars().take_while(char::is_ascii_digit).collect();
+    assert!((55..=58).contains(&digits.parse().unwrap_or(0)), "{ran:?}");
     let ran = tool.ends(0, &["watch", "busy", "gone", "--count", "2", "--every", "100ms"]).await;
     let lines: Vec<_> = ran.stdout.lines().collect();
     assert_eq!(lines.len(), 4, "{ran:?}");
@@ -300,6 +311,11 @@ async fn the_busiest_are_at_the_top() {
     );
     let ran = tool.ends(0, &["watch", "pc", "--count", "1", "--client-id", CLIENTS[0]]).await;
     assert!(ran.stdout.starts_with("pc: 7/h per client, 7 of 7 free, "), "{ran:?}");
+    // A client that has no budget, while another one has.
+    tool.ends(0, &["acquire", "pc", "--client-id", CLIENTS[0]]).await;
+    let ran = tool.ends(2, &["inspect", "pc", "--client-id", CLIENTS[1]]).await;
+    assert!(ran.stderr.contains("has no budget of the client"), "{ran:?}");
+    tool.ends(2, &["inspect", "pc", "--json", "--client-id", CLIENTS[1]]).await;
 }
 
 #[tokio::test]

@@ -128,6 +128,29 @@ async fn ensuring_a_rate_creates_it_or_changes_it_or_leaves_it(world: World) {
     assert_eq!(other.ensure_rate(own).await.unwrap(), Ensured::Created);
 }
 
+async fn a_rate_that_was_set_meanwhile_is_not_replaced(world: World) {
+    let limiter = world.client().await.limiter("api").unwrap();
+    let operator = world.client().await.limiter("api").unwrap();
+    assert!(limiter.try_set_rate(rate(10)).await.unwrap());
+    for theirs in [rate(2), Rate::per_client(2, SECOND).unwrap()] {
+        operator.set_rate_with(rate(10), Usage::Keep).await.unwrap();
+        let asked = std::sync::Mutex::new(Vec::new());
+        let may_replace = |found: Rate| {
+            let is_first = asked.lock().unwrap().is_empty();
+            asked.lock().unwrap().push(found);
+            if is_first {
+                let set = || futures::executor::block_on(operator.set_rate(theirs)).unwrap();
+                std::thread::scope(|scope| scope.spawn(set).join().unwrap());
+            }
+            found == rate(10)
+        };
+        let ensured = limiter.ensure_rate_if(rate(15), may_replace).await.unwrap();
+        assert_eq!(ensured, Ensured::Unchanged);
+        assert_eq!(limiter.config().await.unwrap(), Some(theirs));
+        assert_eq!(asked.into_inner().unwrap(), [rate(10), theirs]);
+    }
+}
+
 async fn every_instance_may_ensure_the_rate_at_once(world: World) {
     let mut instances = Vec::new();
     for _ in 0..8 {

@@ -249,7 +249,10 @@ async fn orphaned(view: &View, args: &DoctorArgs) -> Result<Finding> {
     let text = match age {
         None => "a value without a hash and a log".to_owned(),
         Some(age) => {
-            format!("value and log without a hash; the last grant is {} old", duration(age))
+            // The oldest entries were read.
+            let at_most = if budgets.iter().all(|it| it.is_complete()) { "" } else { "at most " };
+            let age = duration(age);
+            format!("value and log without a hash; the last grant is {at_most}{age} old")
         }
     };
     let has_no_log = budgets.iter().any(|budget| !budget.log.exists());

@@ -9,7 +9,7 @@ use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
 
 use crate::Session;
 use crate::args::InspectArgs;
-use crate::exit::{Exit, Result};
+use crate::exit::{Exit, Failure, Result};
 use crate::found::{BudgetView, View, has_keys};
 use crate::json;
 use crate::out::{Out, Tone};
@@ -24,6 +24,12 @@ pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
     let mut view = View::named(session, &args.name, args.entries, &args.scan).await?;
     if let Some(id) = &common.client_id {
         view.budgets.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
+        if view.budgets.is_empty() {
+            return Err(Failure::Usage(format!(
+                "the limiter {:?} has no budget of the client {id:?}; without --client-id all are shown",
+                args.name
+            )));
+        }
     }
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use redisson_rate_limiter::admin::Inspection;
+use redisson_rate_limiter::admin::{Inspection, Writer};
 use redisson_rate_limiter::{Mode, Rate, RateLimiter};
 
 use crate::Session;
@@ -52,11 +52,21 @@ impl Sample {
         let recent = budget
             .entries()
             .iter()
-            .filter(|entry| entry.date_ms > since && entry.date_ms <= inspection.now_ms);
+            .filter(|entry| entry.date_ms > since && entry.date_ms <= inspection.now_ms)
+            // Nobody was granted these.
+            .filter(|entry| !matches!(entry.writer, Writer::Debt | Writer::Pause));
         let granted: u64 = recent.filter_map(|entry| entry.permits).sum();
         let free = inspection.available();
-        let oldest = inspection.live(rate, budget).next().filter(|_| free == Some(0));
-        let wait = oldest.map(|oldest| expires_in(inspection, rate, oldest.date_ms));
+        // The first entry with which the value, which may be below 0, has a permit again.
+        let (_, expired) = inspection.permits_in_log(rate, budget);
+        let mut value = budget.number().unwrap_or(0).saturating_add_unsigned(expired);
+        let enough = inspection.live(rate, budget).filter(|_| free == Some(0)).find(|entry| {
+            value = value.saturating_add_unsigned(entry.permits.unwrap_or(0));
+            value > 0
+        });
+        let pause = inspection.live(rate, budget).filter(|entry| entry.writer == Writer::Pause);
+        let date = enough.into_iter().chain(pause).map(|entry| entry.date_ms).max();
+        let wait = date.map(|date| expires_in(inspection, rate, date));
         Some(Sample {
             rate,
             free,

@@ -295,6 +295,10 @@ impl Leases {
         lock(&self.state).suspensions -= 1;
     }
 
+    pub(in crate::engine) fn is_suspended(&self) -> bool {
+        lock(&self.state).suspensions > 0
+    }
+
     /// The number of permits that are leased and unused.
     pub(crate) fn held(&self) -> u64 {
         lock(&self.state).held()

@@ -104,7 +104,7 @@ impl Outage {
     pub(super) fn close(&self) {
         let decides = lock(&self.local).decides.clone();
         if let Some((stand_in, _)) = decides {
-            stand_in.all_classes().iter().for_each(|class| class.close());
+            stand_in.close();
         }
     }
 

@@ -1,9 +1,9 @@
 //! Decisions made while the server is unavailable, for users who opt in to them.
 //!
-//! The rest of the engine calls these hooks: a call was answered ([`Engine::server_answered`]), an attempt
-//! or a call failed ([`Engine::server_failed`]), the client closes ([`Outage::close`]). Acquires
-//! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and whether that remains so
-//! during the call ([`Engine::unless_away`]); if not, the limiter's policy decides.
+//! The rest of the engine calls these hooks: a call was answered ([`Engine::server_answered`]), an attempt or a call
+//! failed ([`Engine::server_failed`]), a semaphore's permit came back ([`Engine::stand_in_has_more`]), the client
+//! closes ([`Outage::close`]). Acquires (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and
+//! whether that remains so during the call ([`Engine::unless_away`]); if not, the limiter's policy decides.
 //!
 //! [`circuit`] tracks whether the server is unavailable and checks for its return, [`local`] decides in its place, and
 //! [`charges`] holds the grants to be written when it is back.
@@ -68,7 +68,7 @@ struct LocalStore {
 #[derive(Default)]
 pub(crate) struct Outage {
     local: Mutex<Local>,
-    /// Of the task that lets the server decide again.
+    /// The turn of the task that lets the server decide again.
     turn: Turn,
     counts: Mutex<OutageReport>,
 }
@@ -78,12 +78,6 @@ impl Core {
     pub(crate) fn on_outage(mut self, policy: OnOutage) -> Self {
         self.outages.policy = policy;
         self
-    }
-
-    /// The policy of limiters that have none of their own.
-    #[cfg(feature = "_web")]
-    pub(crate) fn outage_policy(&self) -> OnOutage {
-        self.outages.policy
     }
 
     /// Lets the server decide again, now that it is back.

@@ -42,6 +42,32 @@ async fn a_call_beyond_the_limit_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_does_not_wait_counts_until_it_is_answered() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new().max_waiters(2)).await;
+    world.store.ledger().unanswered.store(7, Ordering::SeqCst);
+    let ask = |permits| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.try_acquire_now(permits).await.map(drop) })
+    };
+    let in_flight = ask(7);
+    settle().await;
+    let pending = ask(1);
+    settle().await;
+    assert_eq!(limit(limiter.try_acquire_now(1).await.unwrap_err()), 2);
+    // A cancelled call that was not sent yet makes room at once; one in flight when its call ends.
+    pending.abort();
+    in_flight.abort();
+    settle().await;
+    let next = ask(1);
+    settle().await;
+    assert!(!next.is_finished());
+    assert_eq!(limit(limiter.try_acquire_now(1).await.unwrap_err()), 2);
+    next.await.unwrap().unwrap();
+    drop(grant(&limiter, 1).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_limit_belongs_to_the_name_and_ends_with_its_last_handle() {
     let world = World::new();
     let client = world.client();

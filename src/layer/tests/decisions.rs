@@ -685,6 +685,17 @@ async fn what_is_wrong_is_refused_at_once() {
     let lease = LimiterOptions::new().lease(5, Duration::from_millis(10));
     let leased = Limit::new("a", Key::global(), None).policy(queue).options(lease);
     assert!(refused(vec![leased]).contains("which is a queue"));
+    // Its parameters are on the server, and a limit of a layer brings its own.
+    let rgcra = || crate::Policy::rgcra(1, 1, Duration::from_secs(1)).unwrap();
+    for key in [Key::global(), Key::peer()] {
+        let limit = Limit::new("a", key, None).policy(rgcra());
+        assert!(refused(vec![limit]).contains("stored_limiter_of"));
+    }
+    let other = client.limiter_with("a", LimiterOptions::new().max_waiters(5)).unwrap();
+    let limit = || twice().options(LimiterOptions::new().max_waiters(6));
+    assert!(refused(vec![limit()]).contains("already has"));
+    drop(other);
+    assert!(Limits::new(&client, [limit()]).is_ok());
     // Less than a permit for each client, with the limit's policy and with the client's.
     let tenth = OnOutage::Local(crate::Fraction::one_of(10));
     let local = |permits, mode| {

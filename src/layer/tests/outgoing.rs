@@ -94,6 +94,27 @@ async fn the_limiter_is_paused_for_all_who_use_it_if_the_layer_may() {
     }
 }
 
+/// Also if the layer itself is held back for its longest already, and if the answer asks for more than a pause may take.
+#[tokio::test(start_paused = true)]
+async fn the_longest_answer_pauses_the_limiter() {
+    let secs = Duration::from_secs;
+    for (longest, answers, paused) in [
+        (secs(7200), ["429 11", "429 3600"], 3600),
+        (Duration::MAX, ["429 11", "429 99999999999999999999"], 365 * 86_400),
+    ] {
+        let limiter = limiter(Rate::per_second(100));
+        let layer = OutgoingLayer::new(limiter.clone()).longest_hold(secs(10));
+        let (_, service) = them(layer.pause_for_all_up_to(longest));
+        let together = answers.map(|answer| service.clone().oneshot(ask(answer)));
+        for answer in futures::future::join_all(together).await {
+            answer.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let wait = limiter.peek(1).await.unwrap().wait();
+        assert!(wait <= secs(paused) && wait + secs(1) > secs(paused), "{longest:?}: {wait:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_holds_back_all_that_follows() {
     let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));

@@ -12,7 +12,7 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use super::{Site, client, get, header, per_user, wait_for_permits};
 use crate::Rate;
 use crate::layer::RateLimitLayer;
-use crate::web::{Key, Limit, Limits};
+use crate::web::{Admission, Key, Limit, Limits};
 
 /// A service that panics if it is called before it is ready, as one with a limit of its own does.
 #[derive(Default)]
@@ -85,7 +85,12 @@ async fn stacked_layers_give_back_what_an_inner_one_refuses() {
     let outer = RateLimitLayer::new(Limits::new(&client, [outer]).unwrap());
     let inner = RateLimitLayer::new(Limits::new(&client, [per_user(Rate::per_minute(1))]).unwrap());
     let service = ServiceBuilder::new().layer(outer).layer(inner).service(service_fn(
-        async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())),
+        async |request: Request<String>| {
+            let admission = request.extensions().get::<Admission>().unwrap();
+            let granted: Vec<_> = admission.standings().iter().map(|it| &*it.limit).collect();
+            assert_eq!(granted, ["outer", "user"]);
+            Ok::<_, Infallible>(Response::new(String::new()))
+        },
     ));
     let response = service.clone().oneshot(get("me")).await.unwrap();
     let limits = "\"user\";r=0;t=60, \"outer\";r=9;t=60";

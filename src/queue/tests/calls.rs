@@ -270,3 +270,37 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     assert!(queue.wait_behind(3).is_some(), "it is asked for again");
     assert_eq!(queue.cancel(0), Some(0));
 }
+
+/// The server names exact waits only for the first few. Were it asked about everybody who comes, callers that come again
+/// would cost two calls for each grant.
+#[test]
+fn nobody_is_asked_about_who_cannot_be_served_in_time() {
+    let mut queue: Queue<u32> = Queue::default();
+    let one = Request { permits: 1, max_wait: MaxWait::Until(3 * SECOND), up_to: false, ..UP_TO };
+    (0..200).for_each(|caller| arrives(&mut queue, || 0, one.clone(), caller));
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    let outcomes = [(1, Outcome::Granted), (199, Outcome::Waiting(Wait::of_ms(100, true)))];
+    let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
+    queue.replied(0, 0, (1, 100 * MS, 0), outcomes.into(), 0, None);
+    assert_eq!(queue.arrive(|| 0, one.clone(), 200).unwrap_err().ms(), 200 * 100);
+    assert_eq!(queue.step(0).0, Step::SleepUntil(100 * MS));
+    // With fewer before it, it could be.
+    (1..190).for_each(|ticket| queue.cancel(ticket));
+    arrives(&mut queue, || 0, one, 201);
+}
+
+#[test]
+fn those_that_have_gone_are_in_nobodys_way() {
+    let mut world = World::new(Server::new(1, 100), MS);
+    for _ in 0..2 {
+        // More than a call says of, so that most have no exact wait.
+        let all: Vec<_> = (0..200).map(|_| world.arrive(1, Some(60 * SECOND))).collect();
+        world.advance(10 * MS);
+        let late = world.arrive(1, Some(SECOND));
+        assert_eq!(world.fate(late), Fate::Refused, "{}", world.now);
+        all.into_iter().skip(2).for_each(|caller| world.cancel(caller));
+        let next = world.arrive(1, Some(SECOND));
+        world.advance(SECOND);
+        assert_eq!(world.fate(next), Fate::Granted, "{}", world.now);
+    }
+}

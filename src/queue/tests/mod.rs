@@ -14,4 +14,5 @@ mod world;
 use self::world::{Fate, Server, World};
 
 const MS: Time = 1000;
+const SECOND: Time = 1000 * MS;
 const DEADLINE: Time = 10 * MS;

@@ -4,8 +4,6 @@ use super::super::{Call, Step};
 use super::*;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
-const SECOND: Time = 1_000_000;
-
 struct Head {
     queue: Queue<()>,
     ticket: Ticket,
@@ -123,7 +121,7 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
-    let max_wait = MaxWait::Until(at + SECOND);
+    let max_wait = MaxWait::Until(at + 2 * SECOND);
     let newcomer =
         Request { permits: 3, max_wait, deadline: SECOND, costs: None, up_to: false, create: None };
     head.queue.arrive(|| at + 1, newcomer.clone(), ()).unwrap();

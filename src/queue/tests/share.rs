@@ -5,8 +5,6 @@ use super::*;
 use crate::queue::Step;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
-const SECOND: u64 = 1_000_000;
-
 /// Whether a queue still keeps to its share after a look that found `entries`, of `others` clients and itself.
 fn keeps_to_its_share(entries: u64, others: u64, later: u64) -> bool {
     let mut sharing = Sharing::default();

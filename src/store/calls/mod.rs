@@ -68,7 +68,7 @@ pub(crate) trait StoreCall: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The call to make instead, if this answer says that nothing was done, as the call was not what the server
+    /// The call to make instead, if this answer says that nothing was done because the call was not what the server
     /// needs: it named the wrong keys, or windows of the calendar that are not around the server's time.
     fn corrected(&self, _answer: ServerAnswer<'_>) -> Option<Self> {
         None

@@ -7,7 +7,7 @@ use super::*;
 script!(CONFIG, AtEither, of a limiter: "part/stored_rate", "config");
 script!(DROP_USAGE, AtReceiver, of a limiter: "part/stored_rate", "drop_usage");
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
-script!(SET_RATE, AtReceiver, of a limiter: "set_rate");
+script!(SET_RATE, AtReceiver, of a limiter: "part/stored_rate", "set_rate");
 
 /// Reads the rate; the reply is `None` if there is no limiter.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,8 @@ pub(crate) struct SetRateCall {
     pub(crate) now: Option<i64>,
     pub(crate) rate: Rate,
     pub(crate) only_existing: bool,
+    /// The only rate that it replaces; `None` for any. A repeated call may find its own.
+    pub(crate) from: Option<Rate>,
     pub(crate) state: StateRule,
 }
 
@@ -113,6 +115,11 @@ impl StoreCall for SetRateCall {
             return Ok(false);
         }
         let rate = &self.rate;
+        if let Some(from) = &self.from
+            && config(space, keys)?.is_none_or(|found| found != *from && found != *rate)
+        {
+            return Ok(false);
+        }
         let limiter = StoredLimiter::of(keys, rate);
         let kind = mode_text(rate.mode());
         let other_mode =
@@ -171,6 +178,7 @@ impl StoreCall for SetRateCall {
             .arg(&texts(&self.rate))
             .arg(u8::from(self.only_existing))
             .arg(self.state as u8)
+            .arg(self.from.as_ref().map(|from| texts(from).to_vec()))
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {

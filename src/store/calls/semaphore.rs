@@ -205,7 +205,7 @@ const MOST_PERMITS: u64 = 1 << 52;
 struct State {
     /// The permits free, if there is a semaphore.
     before: Option<i64>,
-    /// The same after the call.
+    /// The permits free after the call.
     value: Option<i64>,
     /// The permits that the call took if it was carried out before, or gave back if they are negative.
     replay: Option<i64>,

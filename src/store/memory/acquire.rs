@@ -148,7 +148,7 @@ pub(super) struct OpenLimiter<'k, 's> {
     pub(super) deficit: i64,
     /// The permits that earlier attempts were granted; those of the one that came first, if one has overtaken this.
     pub(super) own_permits: i64,
-    /// Those of them that stay in the log, as they may be in use.
+    /// Those of them that stay in the log because they may be in use.
     pub(super) kept: i64,
     /// The date of the attempt that came first.
     pub(super) overtaken: Option<i64>,
@@ -201,8 +201,8 @@ impl<'k, 's> OpenLimiter<'k, 's> {
         })
     }
 
-    /// Ends the decision: this may be a late attempt, and what it does not grant again stays in the log, as it may be
-    /// in use.
+    /// Ends the decision: this may be a late attempt, and what it does not grant again stays in the log because it may
+    /// be in use.
     pub(super) fn keep(&mut self) {
         let kept = (self.kept - self.granted).max(0);
         (self.free, self.granted) = (self.free - kept, self.granted + kept);

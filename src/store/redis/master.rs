@@ -12,7 +12,7 @@ use super::*;
 /// was cut off from the others still names the old master, and it may be the nearest.
 const AGREEMENT: Duration = Duration::from_millis(500);
 
-/// A master that is found through sentinels, several of which make up for one that is away.
+/// A master that is found through sentinels. Name several, so that one may be unavailable.
 ///
 /// Whenever a connection is opened, all sentinels are asked, and the server named by most of them is asked
 /// for its role: it is used only if it is a master. The sentinels and the server are asked again once a

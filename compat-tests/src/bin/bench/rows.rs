@@ -28,10 +28,11 @@ pub(crate) enum Row {
     DenialMemory,
     Semaphores,
     PermitShares,
+    Renewal,
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 14] = [
+    pub(crate) const ALL: [Row; 15] = [
         Row::OneLimiter,
         Row::Workers,
         Row::Exhausted,
@@ -46,6 +47,7 @@ impl Row {
         Row::DenialMemory,
         Row::Semaphores,
         Row::PermitShares,
+        Row::Renewal,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -64,6 +66,7 @@ impl Row {
             Row::DenialMemory => "denial-memory",
             Row::Semaphores => "semaphores",
             Row::PermitShares => "permits-beside-java",
+            Row::Renewal => "renewal",
         }
     }
 
@@ -80,7 +83,9 @@ impl Row {
                 self == Row::Workers
             }
             Contestant::Redisson => {
-                !matches!(self, Row::Workers | Row::SeveralLimits | Row::RoundTrip | Row::Leases)
+                let without =
+                    [Row::Workers, Row::SeveralLimits, Row::RoundTrip, Row::Leases, Row::Renewal];
+                !without.contains(&self)
             }
             Contestant::Bucket4j => self == Row::OneLimiter,
             Contestant::Empty => matches!(self, Row::OneTask | Row::RoundTrip),
@@ -103,6 +108,7 @@ impl Row {
             Row::DenialMemory => local::denial_memory(fleet, options).await,
             Row::Semaphores => semaphores::pairs(fleet, options).await,
             Row::PermitShares => semaphores::shares(fleet, options).await,
+            Row::Renewal => semaphores::renewal(fleet, options).await,
         }
     }
 }

@@ -137,7 +137,7 @@ pub(crate) fn read_outcomes(
     (answered == requests).then_some(outcomes)
 }
 
-/// Of several limiters, the tens are the number of the one that refuses.
+/// Reads one outcome. With several limiters, the tens are the number of the one that refuses.
 fn read_outcome(kind: u64, ms: u64) -> Option<Outcome> {
     let [exact, bound] = [false, true].map(|at_least| Wait::of_ms(ms, at_least));
     let by = u8::try_from(kind / 10).ok()?;

@@ -172,7 +172,7 @@ impl Client {
 
     fn set(&mut self, rate: Rate, state: StateRule) {
         let now_at = Some(self.clock.now());
-        let call = SetRateCall { now: now_at, rate, only_existing: false, state };
+        let call = SetRateCall { now: now_at, rate, only_existing: false, from: None, state };
         assert!(self.store.run(&self.keys, &call).unwrap());
         self.seen = Some(rate);
     }

@@ -142,8 +142,13 @@ fn set_rate_with_arguments_deletes_all_where_the_mode_changes() {
 #[test]
 fn update_rate_of_nothing_is_false() {
     let c = client();
-    let call =
-        SetRateCall { now: None, rate: rate(3), only_existing: true, state: StateRule::Keep };
+    let call = SetRateCall {
+        now: None,
+        rate: rate(3),
+        only_existing: true,
+        from: None,
+        state: StateRule::Keep,
+    };
     assert!(!c.store.run(&c.keys, &call).unwrap());
     assert!(c.store.key_names().is_empty());
 }
@@ -169,8 +174,13 @@ fn keeping_the_state_with_a_foreign_entry_is_an_error() {
     let c = limiter(10);
     c.store.raw_zadd(&c.keys.permits, T0, &[1; 20]);
     let before = c.store.snapshot();
-    let call =
-        SetRateCall { now: Some(T0), rate: rate(3), only_existing: false, state: StateRule::Keep };
+    let call = SetRateCall {
+        now: Some(T0),
+        rate: rate(3),
+        only_existing: false,
+        from: None,
+        state: StateRule::Keep,
+    };
     let kind = c.store.run(&c.keys, &call).unwrap_err();
     assert_eq!(kind.kind(), ErrorKind::ForeignEntry);
     assert_eq!(c.store.snapshot(), before);

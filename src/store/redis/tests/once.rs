@@ -109,8 +109,13 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
     let [common, own] =
         [Mode::Overall, Mode::PerClient].map(|mode| Rate::from_wire(mode, 100, 60_000, 0));
     for (seen, rate, id) in [(common, own, 1), (own, common, 2)] {
-        let change =
-            SetRateCall { now: Some(T0), rate, only_existing: false, state: StateRule::Drop };
+        let change = SetRateCall {
+            now: Some(T0),
+            rate,
+            only_existing: false,
+            from: None,
+            state: StateRule::Drop,
+        };
         assert!(client.store.run(&client.keys, change).await.unwrap());
         client.reset_commands();
         let call = AcquireCall { seen: Some(seen), ..call(T0 + 1, id, 2) };

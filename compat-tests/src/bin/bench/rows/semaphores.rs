@@ -1,7 +1,11 @@
 //! Closed loops that take a permit of a semaphore, and give it back: pairs per second, the server's time for a lone
-//! pair, and how a Rust and a Java process divide a semaphore.
+//! pair, and how a Rust and a Java process divide a semaphore. And what permits cost that are renewed while they are
+//! held.
+
+use std::time::Duration;
 
 use compat_tests::peer::Load;
+use futures::future::join_all;
 use serde_json::json;
 
 use super::Rounds;
@@ -138,4 +142,46 @@ pub(super) async fn shares(fleet: &Fleet, options: &Options) -> Vec<Line> {
         }
     }
     lines
+}
+
+/// The server's time for the permits that one client holds for long. Their lease is short, so that they are renewed in
+/// each round; the figure is for that of 30 s, of which each third ends with a renewal.
+pub(super) async fn renewal(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    const PERMITS: u64 = 10_000;
+    const LEASE: Duration = Duration::from_secs(3);
+    const USUAL_LEASE: Duration = Duration::from_secs(30);
+    if !fleet.has(Rust) {
+        return Vec::new();
+    }
+    let name = fleet.fresh_name();
+    set(fleet, "pxs", &name, PERMITS).await;
+    let semaphore = fleet.peer(Rust).limiter(&name);
+    let acquire = json!({"waitMs": 30_000, "leaseMs": LEASE.as_millis() as u64, "renew": true});
+    let acquires = (0..PERMITS).map(|_| semaphore.call("pxsTryAcquire", acquire.clone()));
+    let permits: Vec<String> = join_all(acquires).await.into_iter().map(expect).collect();
+    let mut ms_per_second = Vec::new();
+    for _ in 0..options.rounds {
+        let before = fleet.probe(None).await;
+        tokio::time::sleep(LEASE).await;
+        let usage = before.until(&fleet.probe(None).await);
+        // As many renewals in a usual lease as there were in the short one.
+        let ms = usage.script_us / 1e3 / USUAL_LEASE.as_secs_f64();
+        eprintln!("  {} calls, {ms:.2} ms of the server in a second", usage.calls);
+        ms_per_second.push(ms);
+    }
+    let releases =
+        permits.iter().map(|permit| semaphore.call("pxsRelease", json!({"permit": permit})));
+    let released: Vec<bool> = join_all(releases).await.into_iter().map(expect).collect();
+    if released.contains(&false) {
+        fleet.fail(format!("{name}: permits were lost while they were renewed"));
+    }
+    check(fleet, "pxs", &name, PERMITS).await;
+    fleet.forget(&[name]).await;
+    vec![
+        Line::new(format!(
+            "{PERMITS} permits held under a lease of 30 s: ms of the server a second"
+        ))
+        .ours(&ms_per_second, Unit::Plain)
+        .bound("at most 5", &ms_per_second, Goal::AtMost(5.0)),
+    ]
 }

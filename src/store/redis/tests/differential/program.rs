@@ -96,6 +96,8 @@ pub(super) enum Op {
         who: Who,
         rate: Rate,
         only_existing: bool,
+        /// What the call names as the only rate that it replaces: the one in force, or this one.
+        from: Option<Option<Rate>>,
         state: StateRule,
     },
     Config(Who),
@@ -346,9 +348,9 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(who, ms, seen)| Op::Pause { who, ms, seen }),
         6 => (who(), 0u64..40, seen()).prop_map(|(who, permits, seen)| Op::Peek { who, permits, seen }),
         6 => (who(), rate()).prop_map(|(who, rate)| Op::TrySetRate { who, rate }),
-        5 => (who(), rate(), any::<bool>(), state).prop_map(|(who, rate, only_existing, state)| {
-            Op::SetRate { who, rate, only_existing, state }
-        }),
+        5 => (who(), rate(), any::<bool>(), prop::option::of(prop::option::of(rate())), state).prop_map(
+            |(who, rate, only_existing, from, state)| Op::SetRate { who, rate, only_existing, from, state },
+        ),
         1 => who().prop_map(Op::Config),
         2 => (who(), prop::sample::select(vec![Mode::Overall, Mode::PerClient]))
             .prop_map(|(who, mode)| Op::DropUsage { who, mode }),

@@ -406,9 +406,12 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 self.both(&keys, TrySetRateCall(rate))?;
             }
-            Op::SetRate { who, rate, only_existing, state } => {
-                let call = SetRateCall { now: Some(self.now), rate, only_existing, state };
+            Op::SetRate { who, rate, only_existing, from, state } => {
                 let keys = self.keys(who);
+                let in_force = self.memory.run(&keys, &ConfigCall).ok().flatten();
+                let from = from.and_then(|other| other.or(in_force));
+                let now = Some(self.now);
+                let call = SetRateCall { now, rate, only_existing, from, state };
                 self.both(&keys, call)?;
             }
             Op::Config(who) => {
