@@ -137,7 +137,7 @@ fn a_limiter_created_while_its_client_closes_is_closed(store: &Store) {
                 last.push_back(limiter.with_rate(rate(1)));
                 // A class of callers of a limiter that is there already.
                 let share = Fraction::one_of(name + 2);
-                last.extend(known.with_rate(rate(1)).with_headroom(share));
+                last.extend(known.clone().with_rate(rate(1)).with_headroom(share));
                 while last.len() > 6 {
                     last.pop_front();
                 }
