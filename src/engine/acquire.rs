@@ -68,28 +68,22 @@ impl Engine {
     /// queue is full but will have room again, or hold waiters, once its driver has run, because an in-process call
     /// takes no time.
     fn join(self: &Arc<Self>, request: &Request) -> Result<Option<Place>, Verdict> {
-        loop {
-            let lane = self.lane().map_err(Err)?;
-            let (caller, outcome) = Caller::new();
-            let mut state = lane.lock();
-            if self.is_closed() {
-                return Err(Err(closed()));
-            }
-            if state.has_ended {
-                // The lane's runtime ended after the lane was found.
-                continue;
-            }
-            if let Some(full) = state.is_full(self) {
-                let has_room_soon = self.core.store.is_in_process() && state.queue.is_asking();
-                return if has_room_soon { Ok(None) } else { Err(Err(full)) };
-            }
-            let ticket = state.queue.arrive(|| self.core.now(), request.clone(), caller);
-            let ticket = ticket.map_err(|wait| Ok(Answer::Refused(wait)))?;
-            driver::start_or_wake(self, &lane, state);
-            // Permits may be on their way to the server.
-            self.pass_on();
-            return Ok(Some(Place { lane, ticket, outcome }));
+        let lane = self.lane().map_err(Err)?;
+        let (caller, outcome) = Caller::new();
+        let mut state = lane.lock();
+        if self.is_closed() {
+            return Err(Err(closed()));
         }
+        if let Some(full) = state.is_full(self) {
+            let has_room_soon = self.core.store.is_in_process() && state.queue.is_asking();
+            return if has_room_soon { Ok(None) } else { Err(Err(full)) };
+        }
+        let ticket = state.queue.arrive(|| self.core.now(), request.clone(), caller);
+        let ticket = ticket.map_err(|wait| Ok(Answer::Refused(wait)))?;
+        driver::start_or_wake(self, &lane, state);
+        // Permits may be on their way to the server.
+        self.pass_on();
+        Ok(Some(Place { lane, ticket, outcome }))
     }
 }
 
@@ -101,6 +95,7 @@ impl Drop for Place {
         // Close first: from here on, any outcome that is sent is dropped, and its permits are thereby given
         // back.
         self.outcome.close();
-        self.lane.change(|state| state.queue.cancel(self.ticket));
+        // Drop the caller without the lock: its span may close with it, and a subscriber may call the client.
+        drop(self.lane.change(|state| state.queue.cancel(self.ticket)));
     }
 }

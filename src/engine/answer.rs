@@ -114,7 +114,7 @@ impl Decided {
     /// Gives back, in the background, the permits that a request was granted.
     pub(crate) fn give_back(&self, permits: u64, costs: &MemberCosts) {
         if let Some(hold) = &self.hold {
-            hold.give_back();
+            hold.give_back_untold();
         } else if self.members.is_empty() {
             self.engine.give_back(&self.entry, permits);
         }

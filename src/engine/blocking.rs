@@ -22,7 +22,7 @@ impl Core {
     ) -> Result<T, Error> {
         let core = self.clone();
         self.on_own_thread(async move {
-            let _under_way = Tasks::begin(&core);
+            let _under_way = Tasks::begin(&core, rt::current_id());
             call.await
         })
     }

@@ -9,7 +9,7 @@ use super::flight::Flight;
 use super::lane::{Lane, LaneState};
 use super::{Engine, closed};
 use crate::queue::Step;
-use crate::rt::{self, MutexGuard, Timer};
+use crate::rt::{self, MutexGuard, Timer, lock};
 
 /// Before a call, the driver lets other tasks run as long as they bring requests, so that callers who have
 /// just been answered and ask again share the call. Once this many requests are pending, the call is sent,
@@ -25,8 +25,7 @@ pub(super) fn start_or_wake(
     lane: &Arc<Lane>,
     mut state: MutexGuard<'_, LaneState>,
 ) {
-    let is_new = !(state.has_driver || state.has_ended);
-    state.has_driver |= is_new;
+    let is_new = !std::mem::replace(&mut state.has_driver, true);
     drop(state);
     if !is_new {
         return lane.wake_driver();
@@ -158,8 +157,9 @@ impl Drop for Driver {
         };
         self.engine.core.runtime_ended(&self.lane.runtime);
         self.engine.give_back_reservation(unwanted);
-        // Requests may have joined a lane that is not marked as ended because its runtime's end is not
-        // known yet.
+        // Before the callers start over: they must not find this lane. One that has found it before starts another
+        // driver, which ends up here.
+        lock(&self.engine.lanes).retain(|lane| !Arc::ptr_eq(lane, &self.lane));
         drop(self.lane.drain(&self.engine));
     }
 }

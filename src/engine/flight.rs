@@ -168,7 +168,7 @@ impl Flight {
         self.abandon_number();
         let (engine, permits) = (&self.engine, self.permits());
         if engine.semaphore.is_some() && !engine.is_plain_semaphore() {
-            drop(self.hold(0, permits, false));
+            self.hold(0, permits, false).give_back_untold();
         }
         for date in self.attempts.dates() {
             let give_back = |engine: &Arc<Engine>, permits| {

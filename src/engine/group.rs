@@ -12,10 +12,8 @@ use rand::RngExt;
 use super::answer::Decided;
 use super::flight::Flight;
 use super::knowledge::Knowledge;
-use super::refund::Entry;
 use super::{Core, Engine};
 use crate::error::Error;
-use crate::observe::Event;
 use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
@@ -75,7 +73,7 @@ impl Engine {
         let calls = self.members.iter().enumerate().map(|(at, member)| {
             let seen = member.engine.knowledge().seen;
             let call = AcquireCall {
-                seen: seen.filter(|_| call.earlier.is_first()),
+                seen: seen.filter(|_| !call.earlier.is_again),
                 create: member.create,
                 groups: groups_of(&call.groups, costs, at),
                 ..call.clone()
@@ -121,17 +119,10 @@ impl Flight {
             let engine = &member.engine;
             let groups = groups_of(&self.call.groups, &self.call.costs, at);
             engine.learn(&groups, limit, audited);
-            if limit.repaired != 0 {
-                engine.observer.event(&Event::Repaired { deficit: limit.repaired });
-            }
-            engine.observer.noted(limit.notes);
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();
-            let entry = match limit.mark {
-                Some(it) => Entry::marked(it.mark, granted),
-                None => Entry::new(self.id, reply.entry_date, granted),
-            };
+            let entry = self.entry(limit, granted);
             let left = u64::try_from(limit.left).unwrap_or(0);
             Arc::new(Decided::new(engine, entry, limit.rate, left))
         });

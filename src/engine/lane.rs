@@ -13,7 +13,7 @@ use super::runtimes::Runtime;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
 use crate::queue::Queue;
-use crate::rt::{self, Mutex, MutexGuard, RuntimeId, lock};
+use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::LaneCall;
 
 /// The queue of one limiter in one runtime.
@@ -33,8 +33,6 @@ pub(super) struct LaneState {
     pub(super) idle: Vec<LaneCall>,
     /// A driver task exists or is about to be started. Without one, nothing is pending.
     pub(super) has_driver: bool,
-    /// The runtime has ended: no more requests may join.
-    pub(super) has_ended: bool,
     /// The pause after the next call's first attempt, if earlier calls have failed: without it, each new caller would
     /// send further attempts to a server that is down.
     pub(super) first_pause: Duration,
@@ -61,9 +59,10 @@ impl Lane {
     }
 
     /// Changes the state, and wakes the driver if it sleeps.
-    pub(super) fn change(&self, change: impl FnOnce(&mut LaneState)) {
-        change(&mut self.lock());
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut LaneState) -> T) -> T {
+        let changed = change(&mut self.lock());
         self.wake_driver();
+        changed
     }
 
     /// Wakes the driver if it sleeps, or keeps it from sleeping. Called without the lock.
@@ -126,31 +125,14 @@ impl Engine {
         {
             return Ok(lane);
         }
-        loop {
-            let runtime = self.core.runtime()?;
-            let mut lanes = lock(&self.lanes);
-            let lane = find(&lanes, runtime.id).unwrap_or_else(|| {
-                let lane = Arc::new(Lane::new(runtime.clone(), self.semaphore.is_some()));
-                lanes.push(lane.clone());
-                lane
-            });
-            drop(lanes);
-            // Register only now: otherwise a runtime that ends between the two steps would leave its lane
-            // behind.
-            if runtime.register(self) {
-                return Ok(lane);
-            }
-            self.end_lane(runtime.id);
-        }
-    }
-
-    /// Ends the lane of a runtime; its callers start over elsewhere.
-    pub(super) fn end_lane(&self, runtime: RuntimeId) {
-        let is_ended = |lane: &mut Arc<Lane>| lane.runtime.id == runtime;
-        let ended: Vec<_> = lock(&self.lanes).extract_if(.., is_ended).collect();
-        for lane in ended {
-            lane.lock().has_ended = true;
-            drop(lane.drain(self));
-        }
+        let runtime = self.core.runtime()?;
+        let mut lanes = lock(&self.lanes);
+        // Their drivers end with them, and their callers start over.
+        lanes.retain(|lane| !lane.runtime.has_ended());
+        Ok(find(&lanes, runtime.id).unwrap_or_else(|| {
+            let lane = Arc::new(Lane::new(runtime, self.semaphore.is_some()));
+            lanes.push(lane.clone());
+            lane
+        }))
     }
 }

@@ -39,7 +39,7 @@ impl Engine {
             audit_limit: 0,
             create: request.create.as_deref().copied(),
             hold_ms: 0,
-            earlier: Earlier::None,
+            earlier: Earlier::default(),
             share: None,
             reserve: false,
             // The call must not overtake a waiting request: in that case it may only find an earlier grant.

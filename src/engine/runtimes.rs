@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Core, Engine, Tasks, closed};
+use super::{Core, Tasks, closed};
 use crate::error::Error;
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
@@ -49,18 +49,25 @@ pub(super) struct Watched {
 /// A runtime that calls the client.
 pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
-    pub(super) handle: Handle,
-    /// The limiters that have a lane in this runtime; `None` once it has ended.
-    limiters: Mutex<Option<Vec<Weak<Engine>>>>,
+    /// `None` once it has ended: whoever kept it would keep the runtime's file descriptors open.
+    pub(super) handle: Mutex<Option<Handle>>,
 }
 
 impl Runtime {
     fn new(handle: Handle) -> Arc<Self> {
-        Arc::new(Runtime { id: handle.id(), handle, limiters: Mutex::new(Some(Vec::new())) })
+        Arc::new(Runtime { id: handle.id(), handle: Mutex::new(Some(handle)) })
     }
 
+    /// Starts a task. A runtime that has ended, or is ending, drops it right here.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(task);
+        let handle = lock(&self.handle).clone();
+        if let Some(handle) = handle {
+            handle.spawn(task);
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.handle).is_none()
     }
 
     /// Spawns a task that [`Core::close`] waits for.
@@ -69,7 +76,7 @@ impl Runtime {
         core: &Arc<Core>,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        let busy = Tasks::begin_in(core, self.id);
+        let busy = Tasks::begin(core, Some(self.id));
         self.spawn(async move {
             let _busy = busy;
             task.await;
@@ -87,27 +94,11 @@ impl Runtime {
         });
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
+}
 
-    /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
-    pub(super) fn register(&self, limiter: &Arc<Engine>) -> bool {
-        let mut limiters = lock(&self.limiters);
-        let Some(limiters) = limiters.as_mut() else { return false };
-        // Limiters that no longer exist are dropped before the list grows: a service may name one for each
-        // of its users.
-        if limiters.len() == limiters.capacity() {
-            limiters.retain(|limiter| limiter.strong_count() > 0);
-            limiters.reserve(limiters.len());
-        }
-        limiters.push(Arc::downgrade(limiter));
-        true
-    }
-
-    fn end(&self) {
-        // Take the list out first: no lock may be held while lanes end, because that wakes callers.
-        let limiters = lock(&self.limiters).take();
-        for limiter in limiters.into_iter().flatten().filter_map(|limiter| limiter.upgrade()) {
-            limiter.end_lane(self.id);
-        }
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ended = lock(&self.runtime.handle).take();
     }
 }
 
@@ -294,7 +285,7 @@ impl Core {
     /// Called when a runtime has dropped its watching task, because it has ended or is ending. If it lives
     /// on, because the task panicked, its next call sets everything up again.
     pub(super) fn runtime_ended(&self, runtime: &Arc<Runtime>) {
-        let ended = {
+        let _ended = {
             let mut known = lock(&self.runtimes.known);
             let is_current = |known: &Watched| Arc::ptr_eq(&known.runtime, runtime);
             match known.callers.get(&runtime.id) {
@@ -302,9 +293,7 @@ impl Core {
                 _ => return,
             }
         };
-        runtime.end();
         self.store.runtime_ended(runtime.id);
-        drop(ended);
     }
 }
 

@@ -362,6 +362,12 @@ impl Hold {
         self.held.give_back(&self.engine, None);
     }
 
+    /// Gives back permits of which no caller was told: if their lease has ended, nobody has lost them.
+    pub(super) fn give_back_untold(&self) {
+        self.held.is_lost.store(self.is_lost(), Ordering::Release);
+        self.give_back();
+    }
+
     /// Gives the permits back, and says what became of them. It goes on if the future is dropped.
     pub(crate) async fn release(&self, deadline: Duration) -> Result<Returned, Error> {
         let (done, answer) = oneshot::channel();

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, Event};
 use crate::queue::{MemberCosts, Settled};
 use crate::rt;
-use crate::store::{Outcome, OutcomeGroup};
+use crate::store::{AcquireReply, Outcome, OutcomeGroup};
 
 impl Flight {
     /// Handles a store's decision. Returns what the callers are to be told, and what callers were granted that have gone:
@@ -33,7 +33,7 @@ impl Flight {
             .outcomes
             .iter()
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
-        let reply = answered.reply;
+        let mut reply = answered.reply;
         let rate = reply.rate;
         // The permits left for this class.
         let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(engine.headroom(rate));
@@ -55,17 +55,14 @@ impl Flight {
             now,
             answered.dated,
             queue_rate,
-            reply.outcomes,
+            std::mem::take(&mut reply.outcomes),
             left,
             reply.holders,
         );
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
         let (decided_at, at_us) = (rt::now(), reply.mark.map_or(0, |it| it.now));
-        let entry = match reply.mark {
-            Some(it) => Entry::marked(it.mark, granted + leased),
-            None => Entry::new(self.id, reply.entry_date, granted + leased),
-        };
+        let entry = self.entry(&reply, granted + leased);
         // An earlier attempt may have been granted something, or may yet be.
         let is_abandoned = granted + leased == 0 && !self.attempts.is_first();
         state.idle.extend(self.number.clone().filter(|_| !is_abandoned));
@@ -87,10 +84,13 @@ impl Flight {
         engine.give_back_reservation(left_over);
         engine.give_back_reservation(unwanted);
         self.observer.tell(CallEvent::Answered { granted: Some(granted) });
-        if reply.repaired != 0 {
-            engine.observer.event(&Event::Repaired { deficit: reply.repaired });
+        let limits = engine.members.iter().map(|member| &member.engine).zip(&reply.limits);
+        for (engine, reply) in limits.chain([(engine, &reply)]) {
+            if reply.repaired != 0 {
+                engine.observer.event(&Event::Repaired { deficit: reply.repaired });
+            }
+            engine.observer.noted(reply.notes);
         }
-        engine.observer.noted(reply.notes);
         engine.watch_skew(now);
         let is_semaphore = engine.semaphore.is_some();
         if let Some(semaphore) = &engine.semaphore {
@@ -138,6 +138,14 @@ impl Flight {
             }
         }
         (told, unwanted)
+    }
+
+    /// The entry of what the call was granted, of a group's by one of its limiters.
+    pub(super) fn entry(&self, reply: &AcquireReply, granted: u64) -> Arc<Entry> {
+        match reply.mark {
+            Some(it) => Entry::marked(it.mark, granted),
+            None => Entry::new(self.id, reply.entry_date, granted),
+        }
     }
 
     /// Handles the call's final failure. Returns what the callers are to be told.

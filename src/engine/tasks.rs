@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 use super::Core;
-use crate::rt::{self, Mutex, RuntimeId, lock};
+use crate::rt::{Mutex, RuntimeId, lock};
 
 /// Counts calls and background refunds under way, by the runtime that runs them.
 #[derive(Default)]
@@ -46,13 +46,8 @@ pub(crate) struct TaskGuard {
 }
 
 impl Tasks {
-    /// Registers an activity in the current runtime.
-    pub(crate) fn begin(core: &Arc<Core>) -> TaskGuard {
-        Tasks::begin_in(core, rt::current_id())
-    }
-
-    pub(crate) fn begin_in(core: &Arc<Core>, runtime: impl Into<Option<RuntimeId>>) -> TaskGuard {
-        let runtime = runtime.into();
+    /// Registers an activity in this runtime, or outside of any.
+    pub(crate) fn begin(core: &Arc<Core>, runtime: Option<RuntimeId>) -> TaskGuard {
         *lock(&core.tasks.counts).entry(runtime).or_default() += 1;
         TaskGuard { core: core.clone(), runtime }
     }

@@ -54,17 +54,15 @@ impl<C> Queue<C> {
         place <= MAX_GROUPS && !self.has_reservation()
     }
 
-    /// A caller gives up. Permits granted to its request while it is in flight are unwanted.
-    pub(crate) fn cancel(&mut self, ticket: Ticket) {
-        let Some(index) = self.find(ticket) else { return };
+    /// A caller gives up, and is returned. Permits granted to its request while it is in flight are unwanted.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<C> {
+        let index = self.find(ticket)?;
         if index < self.calling() {
-            self.waiters[index].caller = None;
-            return;
+            return self.waiters[index].caller.take();
         }
         let next_may_fit = index == 0 && self.may_fit_without(self.waiters[0].request.fewest(), 1);
-        if let Some(cancelled) = self.waiters.remove(index)
-            && let Some(block) = &mut self.head_block
-        {
+        let cancelled = self.waiters.remove(index)?;
+        if let Some(block) = &mut self.head_block {
             block.demand = block.demand.saturating_sub(cancelled.request.fewest());
             if cancelled.has_server_answer {
                 // The requests behind it may be served earlier than the server said.
@@ -74,6 +72,7 @@ impl<C> Queue<C> {
         }
         self.unblock_if_empty();
         self.check();
+        cancelled.caller
     }
 
     /// Whether the request at this place may fit after one before it, for this number of permits, has gone.
@@ -85,11 +84,10 @@ impl<C> Queue<C> {
 
     /// Takes the first caller, in flight or not, if its request is for this number of permits: it gets them from elsewhere.
     pub(crate) fn take_first(&mut self, permits: u64) -> Option<C> {
-        let mut first = self.waiters.iter_mut().filter(|waiter| waiter.caller.is_some());
+        let mut first = self.waiters.iter().filter(|waiter| waiter.caller.is_some());
         let first = first.next().filter(|first| first.request.permits == permits)?;
-        let (ticket, caller) = (first.ticket, first.caller.take());
-        self.cancel(ticket);
-        caller
+        let ticket = first.ticket;
+        self.cancel(ticket)
     }
 
     /// The call in flight is slow: the deadlines of the requests behind it begin. Times out the requests whose deadline

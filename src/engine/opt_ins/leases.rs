@@ -311,7 +311,7 @@ impl Leases {
         engine: &Arc<Engine>,
         act: impl FnOnce(&mut State, &mut Vec<Leftover>) -> T,
     ) -> (T, Vec<RefundInFlight>) {
-        let _busy = Tasks::begin(&engine.core);
+        let _busy = Tasks::begin(&engine.core, rt::current_id());
         let mut left = Vec::new();
         let done = {
             let mut state = lock(&self.state);

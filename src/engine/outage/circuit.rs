@@ -7,9 +7,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 
-use crate::engine::{Core, micros};
+use crate::engine::{Core, Turn, micros};
 use crate::error::Error;
 use crate::observe::{Count, Event, Observers};
 use crate::queue::Time;
@@ -23,10 +23,6 @@ use crate::wire::keys::Keys;
 /// come back together. The first pause is longer than the wait before a connection is tried again.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// A probe that is overdue by this much will not come: a forked child has its parent's circuit, and not the task that
-/// probes; and where it has tasks, their runtime may end.
-const OVERDUE: Duration = Duration::from_secs(1);
 
 /// The state of a client's circuit breaker: [`Client::outages`](crate::Client::outages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +61,8 @@ pub struct OutageReport {
 pub(super) struct Circuit {
     fault: Mutex<Option<Fault>>,
     last_answer: AtomicU64,
+    /// Of the task that probes.
+    pub(super) turn: Turn,
     pub(super) opened: Notify,
     /// Notified when a call has been answered or has failed.
     pub(super) settled: Notify,
@@ -76,8 +74,7 @@ struct Fault {
     cause: Error,
     /// The keys of the call that failed, which tell where to probe.
     keys: Keys,
-    /// The time at which the next probe is due, or by which the current one should have an answer. A prober
-    /// recognizes its turn by this time: if it differs, another prober has taken over.
+    /// The time at which the next probe is due, or by which the current one should have an answer.
     due: Time,
     is_probing: bool,
     failed_probes: u32,
@@ -88,6 +85,7 @@ impl Circuit {
         Circuit {
             fault: Mutex::default(),
             last_answer: AtomicU64::default(),
+            turn: Turn::default(),
             opened: Notify::new(),
             settled: Notify::new(),
             observers,
@@ -122,65 +120,59 @@ impl Circuit {
 
     /// Records the failure of a call that began at `began`. It is ignored if another call has been answered
     /// since then, because a handle may have a short deadline, or the fault may concern only that call.
-    /// Returns when the first probe is due, for which the caller must start a prober.
+    /// Returns the turn of the prober that the caller must start, unless one is under way.
     pub(super) fn failed(
         &self,
         now: Time,
         began: Time,
         error: &Error,
         keys: &Keys,
-    ) -> Option<Time> {
+    ) -> Option<OwnedMutexGuard<()>> {
         if self.last_answer.load(Ordering::Relaxed) > began {
             return None;
         }
-        let due = self.change(|open| {
+        let turn = self.change(|open| {
+            if open.is_some() {
+                return None;
+            }
             let (cause, keys) = (error.clone(), keys.clone());
             let fault = Fault { cause, keys, due: 0, is_probing: false, failed_probes: 0 };
-            open.is_none().then(|| open.insert(fault).schedule(now))
+            open.insert(fault).schedule(now);
+            Some(self.turn.take())
         })?;
         self.observers.event(&Event::CircuitOpened { cause: error });
         self.opened.notify_waiters();
-        Some(due)
+        turn
     }
 
-    /// The time at which a replacement prober must begin, if the last one is overdue. `attempt` is how long a probe may
-    /// take.
-    pub(super) fn replace_prober(&self, now: Time, attempt: Duration) -> Option<Time> {
-        self.change(|open| {
-            let fault = open.as_mut()?;
-            let is_overdue = now > fault.due.saturating_add(micros(attempt + OVERDUE));
-            is_overdue.then(|| {
-                (fault.due, fault.is_probing) = (now, false);
-                now
-            })
-        })
+    /// When the next probe is due; `None` if the server is back, which ends the prober's turn.
+    fn next_probe(&self, turn: &mut Option<OwnedMutexGuard<()>>) -> Option<Time> {
+        let fault = lock(&self.fault);
+        if fault.is_none() {
+            // Under the lock: the next fault begins another prober.
+            *turn = None;
+        }
+        fault.as_ref().map(|fault| fault.due)
     }
 
-    /// Begins the probe that was due at `due`. Returns where to send it and when it should have an answer;
-    /// `None` if it is no longer needed. `limit` is how long it may take.
-    pub(super) fn begin_probe(
-        &self,
-        due: Time,
-        now: Time,
-        limit: Duration,
-    ) -> Option<(Keys, Time)> {
+    /// Begins the probe that is due. Returns where to send it; `None` if none is due. `limit` is how long it may take.
+    fn begin_probe(&self, now: Time, limit: Duration) -> Option<Keys> {
         self.change(|open| {
-            let fault = open.as_mut().filter(|fault| !fault.is_probing && fault.due == due)?;
+            let fault = open.as_mut().filter(|fault| fault.due <= now)?;
             (fault.due, fault.is_probing) = (now.saturating_add(micros(limit)), true);
-            Some((fault.keys.clone(), fault.due))
+            Some(fault.keys.clone())
         })
     }
 
-    /// Records the failure of the probe that should have had an answer by `due`. Returns when the prober's
-    /// next probe is due.
-    pub(super) fn probe_failed(&self, due: Time, now: Time, error: Error) -> Option<Time> {
+    /// Records the failure of a probe, and when the next one is due.
+    fn probe_failed(&self, now: Time, error: Error) {
         self.observers.event(&Event::ProbeFailed { error: &error });
         self.change(|open| {
-            let fault = open.as_mut().filter(|fault| fault.is_probing && fault.due == due)?;
+            let Some(fault) = open else { return };
             (fault.cause, fault.is_probing) = (error, false);
             fault.failed_probes = fault.failed_probes.saturating_add(1);
-            Some(fault.schedule(now))
-        })
+            fault.schedule(now);
+        });
     }
 
     /// Changes the fault, and updates the count of circuits in each state.
@@ -223,46 +215,43 @@ impl CircuitState {
 }
 
 impl Fault {
-    fn schedule(&mut self, now: Time) -> Time {
+    fn schedule(&mut self, now: Time) {
         let longest = micros(LONGEST_PAUSE);
         let pause = micros(FIRST_PAUSE).saturating_mul(1 << self.failed_probes.min(8)).min(longest);
         self.due = now.saturating_add(pause / 2 + rt::random_below(pause / 2 + 1));
-        self.due
     }
 }
 
 impl Core {
-    pub(super) fn start_prober(self: &Arc<Self>, circuit: &Arc<Circuit>, due: Time) {
+    pub(super) fn start_prober(
+        self: &Arc<Self>,
+        circuit: &Arc<Circuit>,
+        turn: OwnedMutexGuard<()>,
+    ) {
         if let Ok(runtime) = self.background() {
             // Weak: a client that nobody holds any more must not be kept alive just to probe its server.
-            runtime.spawn(probe(Arc::downgrade(self), circuit.clone(), due));
+            runtime.spawn(probe(Arc::downgrade(self), circuit.clone(), turn));
         }
     }
 }
 
 /// Probes the server while the circuit is open.
-async fn probe(client: Weak<Core>, circuit: Arc<Circuit>, mut due: Time) {
+async fn probe(client: Weak<Core>, circuit: Arc<Circuit>, turn: OwnedMutexGuard<()>) {
     // The client, unless it is gone or closed.
     let core = || client.upgrade().filter(|core| !core.outages.is_closed());
-    loop {
+    let mut turn = Some(turn);
+    while let Some(due) = circuit.next_probe(&mut turn) {
         let Some(at) = core().map(|core| core.instant_of(due)) else { return };
         rt::sleep_until(at).await;
         let Some(core) = core() else { return };
-        let Some((keys, answer_by)) = circuit.begin_probe(due, core.now(), core.attempt) else {
-            break;
-        };
+        let Some(keys) = circuit.begin_probe(core.now(), core.attempt) else { continue };
         match core.store.run(&keys, ProbeCall, core.attempt).await {
             Err(error) if error.is_outage() => {
-                let next = circuit.probe_failed(answer_by, core.now(), error);
+                circuit.probe_failed(core.now(), error);
                 core.make_room_for_stand_ins();
-                let Some(next) = next else { break };
-                due = next;
             }
             // Any other result is an answer from the server.
-            _ => {
-                circuit.answered(core.now());
-                break;
-            }
+            _ => circuit.answered(core.now()),
         }
     }
     // An answer to an earlier call may have closed the circuit. The grants of limiters that are no longer
@@ -288,24 +277,31 @@ mod tests {
         Error::new(ErrorKind::Unavailable, Execution::NotExecuted)
     }
 
-    fn fail(circuit: &Circuit, now: Time) -> Option<Time> {
+    fn fail(circuit: &Circuit, now: Time) -> Option<OwnedMutexGuard<()>> {
         circuit.failed(now, now, &fault(), &Keys::new("api", "c"))
     }
 
     #[test]
     fn a_fault_opens_it_and_a_probe_closes_it() {
         let circuit = circuit();
-        let due = fail(&circuit, 0).expect("a prober");
+        let mut turn = fail(&circuit, 0);
+        assert!(turn.is_some(), "a prober");
         assert_eq!((circuit.state(), circuit.is_open()), (CircuitState::Open, true));
-        assert!(fail(&circuit, 1).is_none(), "it has a prober");
+        assert!(fail(&circuit, 1).is_none() && circuit.turn.take().is_none(), "it has a prober");
+        let due = circuit.next_probe(&mut turn).unwrap();
         assert!((100 * MS..=200 * MS).contains(&due), "{due}");
-        assert!(circuit.begin_probe(due, due, ATTEMPT).is_some());
+        assert!(circuit.begin_probe(due - 1, ATTEMPT).is_none(), "it is early");
+        assert!(circuit.begin_probe(due, ATTEMPT).is_some());
         assert_eq!(circuit.state(), CircuitState::HalfOpen);
         assert!(circuit.is_open(), "calls are still answered without the server");
-        assert!(circuit.begin_probe(due, due, ATTEMPT).is_none(), "one probe at a time");
         circuit.answered(due);
         assert_eq!((circuit.state(), circuit.is_open()), (CircuitState::Closed, false));
-        assert!(circuit.begin_probe(due, due, ATTEMPT).is_none());
+        assert!(circuit.begin_probe(due, ATTEMPT).is_none());
+        assert!(fail(&circuit, due + 1).is_none(), "the prober sees the next fault");
+        assert!(circuit.next_probe(&mut turn).is_some() && turn.is_some());
+        circuit.answered(due + 2);
+        assert!(circuit.next_probe(&mut turn).is_none());
+        assert!(fail(&circuit, due + 3).is_some(), "another prober");
     }
 
     #[test]
@@ -319,31 +315,17 @@ mod tests {
     #[test]
     fn pauses_grow_to_two_seconds_and_differ() {
         let circuit = circuit();
-        let mut due = fail(&circuit, 0).unwrap();
-        let mut pauses = vec![due];
+        let (mut now, mut turn, mut pauses) = (0, fail(&circuit, 0), Vec::new());
         for _ in 0..40 {
-            let now = due;
-            let (_, answer_by) = circuit.begin_probe(due, now, ATTEMPT).unwrap();
-            due = circuit.probe_failed(answer_by, now, fault()).unwrap();
+            let due = circuit.next_probe(&mut turn).unwrap();
             pauses.push(due - now);
+            now = due;
+            circuit.begin_probe(now, ATTEMPT).unwrap();
+            circuit.probe_failed(now, fault());
         }
         let longest = *pauses.iter().max().unwrap();
         assert!(pauses.iter().all(|pause| (100 * MS..=2000 * MS).contains(pause)), "{pauses:?}");
         assert!(longest > 1500 * MS, "{pauses:?}");
         assert!(pauses.iter().skip(5).min().unwrap() + 300 * MS < longest, "{pauses:?}");
-    }
-
-    #[test]
-    fn a_prober_that_is_overdue_is_replaced() {
-        let circuit = circuit();
-        let first = fail(&circuit, 0).unwrap();
-        assert!(circuit.replace_prober(1000 * MS, ATTEMPT).is_none());
-        let second = circuit.replace_prober(2300 * MS, ATTEMPT).expect("it is overdue");
-        assert!(circuit.begin_probe(first, 2300 * MS, ATTEMPT).is_none(), "it was replaced");
-        assert!(circuit.replace_prober(2300 * MS, ATTEMPT).is_none());
-        let (_, answer_by) = circuit.begin_probe(second, 2300 * MS, ATTEMPT).unwrap();
-        assert_eq!(circuit.replace_prober(5400 * MS, ATTEMPT), Some(5400 * MS));
-        assert_eq!(circuit.state(), CircuitState::Open);
-        assert!(circuit.probe_failed(answer_by, 5400 * MS, fault()).is_none());
     }
 }

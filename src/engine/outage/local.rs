@@ -246,7 +246,7 @@ impl Engine {
         charges: Vec<Charge>,
         create: Option<Rate>,
     ) -> bool {
-        let _busy = Tasks::begin(&self.core);
+        let _busy = Tasks::begin(&self.core, rt::current_id());
         let written = charges.iter().map(async |charge| {
             let answer = match self.date_of(charge, store.core.epoch_ms()).await {
                 Ok(date) => {

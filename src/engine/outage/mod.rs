@@ -248,8 +248,8 @@ impl Engine {
 
     fn open_circuit(&self, began: Time, error: &Error) {
         let circuit = self.circuit();
-        if let Some(due) = circuit.failed(self.core.now(), began, error, &self.keys) {
-            self.core.start_prober(&circuit, due);
+        if let Some(turn) = circuit.failed(self.core.now(), began, error, &self.keys) {
+            self.core.start_prober(&circuit, turn);
         }
     }
 
@@ -265,8 +265,10 @@ impl Engine {
     pub(crate) async fn may_ask(self: &Arc<Self>, limit: Duration) -> Result<bool, Error> {
         let circuit = self.circuit();
         if circuit.is_open() {
-            if let Some(due) = circuit.replace_prober(self.core.now(), self.core.attempt) {
-                self.core.start_prober(&circuit, due);
+            // A forked child has its parent's circuit, and not the task that probes; and where it has tasks, their
+            // runtime may end.
+            if let Some(turn) = circuit.turn.take() {
+                self.core.start_prober(&circuit, turn);
             }
             return Ok(false);
         }

@@ -58,6 +58,8 @@ pub(super) struct StoreLedger {
     pub(super) refunds_take: AtomicU64,
     /// How long a charge takes, in ms.
     pub(super) charges_take: AtomicU64,
+    /// How long the answer to a semaphore's acquire takes, in ms.
+    pub(super) semaphores_take: AtomicU64,
     /// A call with a request for this many permits is never answered; 0: all are.
     pub(super) unanswered: AtomicU64,
     /// The permits granted to each call, by its id: a later attempt can be granted less, if the
@@ -221,7 +223,12 @@ impl CountingStore {
         } else if any.is::<SemaphoreAcquireCall>() {
             self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
-            ready(self.unless_lost(answer)).boxed()
+            let (answer, ledger) = (self.unless_lost(answer), self.ledger.clone());
+            async move {
+                takes(&ledger.semaphores_take).await;
+                answer
+            }
+            .boxed()
         } else if any.is::<SemaphoreReleaseCall>() {
             self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
             let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
@@ -248,14 +255,12 @@ impl CountingStore {
 
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
-        let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
+        let was_reserved = call.earlier.reserved.is_some();
         let attempt = self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         if let Some(at) = call.now {
             self.ledger.dated.lock().unwrap().push(at);
         }
-        if let Earlier::Dated(dates) = &call.earlier {
-            self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
-        }
+        self.ledger.dates.fetch_max(call.earlier.dates.len(), Ordering::SeqCst);
         if let Some(failure) = self.away() {
             return ready(Err(failure)).boxed();
         }

@@ -3,6 +3,8 @@
 use futures::FutureExt;
 
 use super::*;
+use crate::observe::{Event, ObservedLimiter, Observer};
+use crate::wire::keys::Keys;
 use crate::{LimitGroup, Policy};
 
 /// Two limiters of ten permits, none of which comes back with time.
@@ -72,4 +74,48 @@ async fn a_grant_of_a_policy_whose_answers_were_lost_for_long_counts_from_its_us
     grant(&limiter, 1).await;
     assert!(begun.elapsed() > ms(1000));
     assert_eq!(limiter.available_permits().await.unwrap(), 9);
+}
+
+/// Calls its group when one of the limiters was repaired.
+#[derive(Default)]
+struct Calls(std::sync::Mutex<Option<LimitGroup>>);
+
+impl Observer for Calls {
+    fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
+        let Event::Repaired { deficit: 1 } = event else { return };
+        assert_eq!(limiter.unwrap().name(), "other");
+        let group = self.0.lock().unwrap().take().expect("one repair");
+        let mut call = Box::pin(group.try_acquire_now(1));
+        assert!(call.as_mut().now_or_never().is_none());
+    }
+}
+
+/// Under a lock, it would wait for itself.
+#[test]
+fn an_observer_that_hears_of_a_repair_may_call_the_group() {
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (world, calls) = (World::new(), Arc::new(Calls::default()));
+            let client = world.client_by(Client::builder().observer(calls.clone()));
+            let limiters =
+                ["one", "other"].map(|name| client.limiter(name).unwrap().with_rate(rate(10)));
+            let group = client.all_of(&limiters).unwrap();
+            *calls.0.lock().unwrap() = Some(group.clone());
+            for _ in 0..3 {
+                assert!(group.try_acquire_now(1).await.unwrap().is_granted());
+                sleep(ms(600)).await;
+            }
+            world.store.lose_permits(&Keys::new("other", "any"), 1);
+            for _ in 0..3 {
+                assert!(group.try_acquire_now(1).await.unwrap().is_granted());
+                sleep(ms(600)).await;
+            }
+            assert!(calls.0.lock().unwrap().is_none(), "nothing was repaired");
+        });
+        done.send(()).unwrap();
+    });
+    ends.recv_timeout(Duration::from_secs(30)).expect("it hangs, or has failed");
 }

@@ -1,13 +1,15 @@
 //! Semaphores in process, and the engine's part of them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::time::sleep;
 
 use super::{World, block_on};
+use crate::observe::{Event, ObservedLimiter, Observer};
+use crate::rt::lock;
 use crate::{
     Client, Clock, DecidedBy, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore,
     SemaphoreOptions,
@@ -371,6 +373,45 @@ async fn what_a_call_took_before_an_outage_comes_back_after_it() {
     }
 }
 
+/// Permits that were told to be lost.
+#[derive(Default)]
+struct Lost(AtomicU64);
+
+impl Observer for Lost {
+    fn event(&self, _: Option<&ObservedLimiter>, event: &Event<'_>) {
+        if let Event::PermitsLost { permits } = event {
+            self.0.fetch_add(*permits, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_no_caller_has_are_not_lost_with_their_lease() {
+    let (world, lost) = (World::new(), Arc::new(Lost::default()));
+    let client = world.client_by(Client::builder().observer(lost.clone()));
+    let lease = SECOND / 4;
+    for options in
+        [SemaphoreOptions::new().lease(lease), SemaphoreOptions::new().fixed_lease(lease)]
+    {
+        let name = format!("{options:?}");
+        let semaphore = client.concurrency_with(&name, options.permits(3)).unwrap();
+        // The lease of what the last attempt may have been granted ends before the call's deadline.
+        world.store.ledger().lose.store(u64::MAX, Ordering::SeqCst);
+        assert!(semaphore.try_acquire_now(2).await.is_err());
+        world.store.ledger().lose.store(0, Ordering::SeqCst);
+        // The answer comes after the lease, and its caller has gone.
+        world.store.ledger().semaphores_take.store(400, Ordering::SeqCst);
+        assert!(tokio::time::timeout(SECOND / 10, semaphore.acquire(1)).await.is_err());
+        sleep(SECOND * 2).await;
+        assert_eq!(lost.0.load(Ordering::SeqCst), 0, "{name}");
+        let held = semaphore.acquire(3).await.unwrap();
+        assert!(held.is_lost(), "its caller was told too late");
+        drop(held);
+        assert_eq!(lost.0.swap(0, Ordering::SeqCst), 3, "{name}");
+        world.store.ledger().semaphores_take.store(0, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_repeated_counts_once_and_what_would_count_twice_is_not() {
     let world = World::new();
@@ -438,7 +479,8 @@ fn who_stops_waiting_for_a_loss_outside_of_runtimes_leaves_nothing() {
     let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
     let semaphore = client.concurrency_with("s", SemaphoreOptions::new().permits(1)).unwrap();
     let permit = block_on(semaphore.acquire(1)).unwrap();
-    let tasks = || client.0.core.own_runtime().unwrap().handle.metrics().num_alive_tasks();
+    let own = client.0.core.own_runtime().unwrap();
+    let tasks = || lock(&own.handle).as_ref().unwrap().metrics().num_alive_tasks();
     (0..100).for_each(|_| assert!(permit.lost().now_or_never().is_none()));
     let begun = std::time::Instant::now();
     while tasks() > 10 {

@@ -130,3 +130,18 @@ async fn a_caller_takes_little_memory() {
         assert!(bytes <= most, "{bytes} bytes, not {most}");
     }
 }
+
+/// A handle would keep the file descriptors of its runtime open.
+#[test]
+fn a_runtime_that_has_ended_leaves_neither_a_handle_nor_for_long_a_lane() {
+    let world = World::with_clock(Clock::system());
+    let limiter = world.client().limiter("api").unwrap().with_rate(rate(100));
+    for _ in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(grant(&limiter, 1));
+        let lanes = limiter.engine().lanes();
+        assert!(lanes.len() == 1 && !lanes[0].runtime.has_ended());
+        drop(runtime);
+        assert!(lanes[0].runtime.has_ended());
+    }
+}

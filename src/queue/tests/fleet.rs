@@ -329,7 +329,7 @@ impl Fleet {
             audit_limit: 0,
             create: None,
             hold_ms: 0,
-            earlier: Earlier::None,
+            earlier: Earlier::default(),
             share,
             reserve: false,
             headroom: None,
@@ -417,7 +417,7 @@ impl Fleet {
                 let reservation = &mut self.clients[client].reservation;
                 if let Some((id, date)) = reservation.take_if(|_| reserve) {
                     let since = date - 2 * self.rate.interval_ms() as i64;
-                    (call.id, call.earlier) = (id, Earlier::Reserved { since, date });
+                    (call.id, call.earlier) = (id, Earlier::reserved(since, date));
                 }
                 self.clients[client].in_flight = call.id;
                 self.clients[client].calls += 1;

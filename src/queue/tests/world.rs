@@ -181,7 +181,8 @@ impl World {
 
     pub(super) fn cancel(&mut self, caller: usize) {
         if self.callers[caller].fate == Fate::Pending {
-            self.queue.cancel(caller as Ticket);
+            // It is dropped once no lock is held, and not in the queue.
+            assert!(self.queue.cancel(caller as Ticket).is_some());
             self.callers[caller].fate = Fate::Cancelled;
         }
         self.run_queue();

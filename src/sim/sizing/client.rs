@@ -167,7 +167,7 @@ impl FleetClient {
             audit_limit,
             create: None,
             hold_ms: hold,
-            earlier: Earlier::None,
+            earlier: Earlier::default(),
             share: call.share.filter(|_| !self.greedy),
             // Nobody asks for more than one permit here.
             reserve: false,

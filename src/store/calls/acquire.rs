@@ -170,27 +170,39 @@ impl Holders {
     }
 }
 
-/// Whether a call has been attempted before, and with what dates.
+/// What an attempt of a call says of the earlier ones, as the script's arguments do. By default it is the first, by the
+/// client's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Earlier {
-    /// A first attempt by the client's clock. It still detects that its own retry has overtaken it: by an
-    /// entry of its id that is dated no earlier than the attempt itself.
-    #[default]
-    None,
-    /// A first attempt by the server's clock, with the last server time seen before it. An entry of its id
-    /// with a later date means that its own retry has overtaken it.
-    FirstSince(i64),
-    /// Attempted before, with unknown outcome; its grants have these dates (holds included).
-    Dated(Vec<i64>),
-    /// Attempted before by the server's clock, after this server time; the new grant must have a later date.
-    Since(i64),
-    /// The request has a reservation dated `date`, made after `since`; this attempt did not make it.
-    Reserved { since: i64, date: i64 },
+pub(crate) struct Earlier {
+    /// Attempted before, with unknown outcome. A first attempt still detects that its own retry has overtaken it, by an
+    /// entry of its id.
+    pub(crate) is_again: bool,
+    /// The last server time seen before the first attempt, if the server dates them: an entry of the call's id with a
+    /// later date is the call's own, and a new grant must have a later one. `None`: one dated no earlier than this
+    /// attempt.
+    pub(crate) since: Option<i64>,
+    /// The dates of what earlier attempts by the client's clock were granted, holds included.
+    pub(crate) dates: Vec<i64>,
+    /// The date of the request's reservation, which no attempt of this call has made.
+    pub(crate) reserved: Option<i64>,
 }
 
+#[cfg(test)]
 impl Earlier {
-    pub(crate) fn is_first(&self) -> bool {
-        matches!(self, Earlier::None | Earlier::FirstSince(_))
+    pub(crate) fn first_since(since: i64) -> Self {
+        Earlier { since: Some(since), ..Earlier::default() }
+    }
+
+    pub(crate) fn since(since: i64) -> Self {
+        Earlier { is_again: true, ..Earlier::first_since(since) }
+    }
+
+    pub(crate) fn dated(dates: Vec<i64>) -> Self {
+        Earlier { is_again: true, dates, ..Earlier::default() }
+    }
+
+    pub(crate) fn reserved(since: i64, date: i64) -> Self {
+        Earlier { reserved: Some(date), ..Earlier::since(since) }
     }
 }
 

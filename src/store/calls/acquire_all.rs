@@ -25,12 +25,11 @@ impl StoreCall for AcquireAllCall {
     fn command(&self, _: &Keys, _: bool) -> ServerCommand {
         let keys: Vec<&str> = self.0.iter().flat_map(|(keys, _)| keys.all()).collect();
         let (_, first) = &self.0[0];
-        let (after, dates, _) = first.earlier.arguments();
         let command = ServerCommand::script(&ACQUIRE_ALL, &keys)
             .opt(first.now)
-            .arg(after)
-            .arg(u8::from(!first.earlier.is_first()))
-            .arg(dates);
+            .opt(first.earlier.since)
+            .arg(u8::from(first.earlier.is_again))
+            .arg(first.earlier.dates_text());
         self.0.iter().fold(command, |command, (_, call)| {
             let total = total_permits(&call.groups);
             command

@@ -107,7 +107,7 @@ fn decide_alone(limit: &OpenLimiter<'_, '_>) -> Result<Alone, Error> {
         _ => None,
     };
     if let Some(reserved_at) = limit.overtaken {
-        let is_another = reserved_at > limit.date || !call.earlier.is_first();
+        let is_another = reserved_at > limit.date || call.earlier.is_again;
         let ms = (reserved_at - limit.date).clamp(1, MAX_EXACT as i64);
         let reserved = single.filter(|_| is_another).map(|_| (0, ms));
         return Ok((None, None, reserved));
@@ -170,12 +170,8 @@ impl<'k, 's> OpenLimiter<'k, 's> {
         let before = limiter.read_value(space)?;
         let log = space.log_or_empty(limiter.log)?;
         // Not before what an earlier attempt has seen of the server's clock.
-        let t = match call.earlier {
-            Earlier::Since(since) | Earlier::Reserved { since, .. } => {
-                space.time(call.now).max(since.saturating_add(1))
-            }
-            _ => space.time(call.now),
-        };
+        let seen = call.earlier.since.filter(|_| call.earlier.is_again);
+        let t = space.time(call.now).max(seen.map_or(i64::MIN, |seen| seen.saturating_add(1)));
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
         let headroom = call.headroom.map_or(0, |part| part.headroom(limiter.rate as u64) as i64);
         let (own, overtaken) = find_own(log, call, date);

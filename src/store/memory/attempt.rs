@@ -8,32 +8,28 @@ use super::*;
 /// a later one came first: the entries that those wrote, and their date.
 pub(super) fn find_own(log: &Log, call: &AcquireCall, date: i64) -> (Vec<Part>, Option<i64>) {
     let total = i64::try_from(total_permits(&call.groups)).unwrap_or(i64::MAX);
+    let Earlier { is_again, since, dates, reserved } = &call.earlier;
+    let since = since.unwrap_or(date.saturating_sub(1));
     let mut own = log.of_id(call.id);
     // An entry with more permits than the call asks for is not its own.
     own.retain(|part| (1..=total).contains(&part.permits));
-    let is_later = |part: &&Part| match call.earlier {
-        Earlier::None | Earlier::Dated(_) => part.score >= date,
-        Earlier::FirstSince(last) => part.score > last,
-        // These may be an earlier attempt's.
-        Earlier::Since(_) => call.reserve && part.score >= date,
-        Earlier::Reserved { date: reserved, .. } => part.score >= date && part.score != reserved,
+    own.retain(|part| part.score > since || dates.contains(&part.score));
+    // A late attempt must not give up permits that were granted to a later one.
+    let is_later = |part: &&Part| {
+        let is_known = !dates.is_empty() || call.reserve && *reserved != Some(part.score);
+        !is_again || part.score >= date && is_known
     };
     let later: Vec<Part> = own.iter().filter(is_later).cloned().collect();
-    if let Some(first) = later.iter().map(|part| part.score).min() {
-        return (later, Some(first));
+    match later.iter().map(|part| part.score).min() {
+        Some(first) => (later, Some(first)),
+        None => (own, None),
     }
-    own.retain(|part| match &call.earlier {
-        Earlier::None | Earlier::FirstSince(_) => false,
-        Earlier::Since(since) | Earlier::Reserved { since, .. } => part.score > *since,
-        Earlier::Dated(dates) => dates.contains(&part.score),
-    });
-    (own, None)
 }
 
 /// The permits of these entries of earlier attempts, without those that expired by `cutoff`, that may be in use: if
 /// the attempt does not know their dates, they may have been granted to a later one.
 pub(super) fn may_be_in_use(own: &[Part], call: &AcquireCall, cutoff: i64) -> i64 {
-    if !matches!(call.earlier, Earlier::Since(_) | Earlier::Reserved { .. }) {
+    if call.earlier.since.is_none() {
         return 0;
     }
     let is_grant = |part: &&Part| {

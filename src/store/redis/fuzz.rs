@@ -55,7 +55,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
             audit_limit: 0,
             create: None,
             hold_ms: 0,
-            earlier: Earlier::None,
+            earlier: Earlier::default(),
             share: None,
             reserve: false,
             headroom: None,

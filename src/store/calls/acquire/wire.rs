@@ -16,21 +16,22 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
         _ if number == left_out => String::new(),
         _ => number.to_string(),
     };
-    let (after, dates, reserved_date) = call.earlier.arguments();
+    let date = |date: Option<i64>| date.map_or(String::new(), |date| date.to_string());
+    let Earlier { is_again, since, reserved, .. } = call.earlier;
     let share = call.share.as_ref().filter(|_| call.id.client().is_some());
     let optional = [
         number(call.expects_expired.into(), 0).into_bytes(),
         number(total, 1).into_bytes(),
         groups,
-        after.into_bytes(),
+        date(since).into_bytes(),
         number(call.hold_ms, 0).into_bytes(),
         call.create.map_or(String::new(), |rate| texts(&rate).join(" ")).into_bytes(),
         number(call.reserve.into(), 0).into_bytes(),
         number(call.audit_limit.min(MAX_EXACT), 0).into_bytes(),
         share.map_or(String::new(), ShareTerms::text).into_bytes(),
-        number((!call.earlier.is_first()).into(), 0).into_bytes(),
-        dates.into_bytes(),
-        reserved_date.into_bytes(),
+        number(is_again.into(), 0).into_bytes(),
+        call.earlier.dates_text().into_bytes(),
+        date(reserved).into_bytes(),
         call.headroom.map_or(String::new(), |part| part.as_part().to_string()).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
@@ -39,18 +40,10 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
 }
 
 impl Earlier {
-    /// The arguments `after`, `dates` and `reserved_date` of a script.
-    pub(crate) fn arguments(&self) -> (String, String, String) {
-        let none = String::new;
-        match self {
-            Earlier::None => (none(), none(), none()),
-            Earlier::FirstSince(last) | Earlier::Since(last) => (last.to_string(), none(), none()),
-            Earlier::Dated(dates) => {
-                let dates: Vec<String> = dates.iter().map(i64::to_string).collect();
-                (none(), dates.join(" "), none())
-            }
-            Earlier::Reserved { since, date } => (since.to_string(), none(), date.to_string()),
-        }
+    /// The argument `dates` of a script.
+    pub(crate) fn dates_text(&self) -> String {
+        let dates: Vec<String> = self.dates.iter().map(i64::to_string).collect();
+        dates.join(" ")
     }
 }
 

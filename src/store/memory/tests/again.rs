@@ -5,7 +5,7 @@ use crate::options::Fraction;
 
 /// The call as it is made again at the clock's time.
 fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {
-    let earlier = Earlier::Dated(dates.to_vec());
+    let earlier = Earlier::dated(dates.to_vec());
     AcquireCall { now: Some(c.clock.now()), earlier, ..first.clone() }
 }
 
@@ -89,12 +89,12 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     let mut c = limiter(10);
     let first = AcquireCall {
         now: None,
-        earlier: Earlier::FirstSince(T0 - 50),
+        earlier: Earlier::first_since(T0 - 50),
         ..c.call(&[request(3, 0)])
     };
     c.send(first.clone()).unwrap();
     c.clock.advance(20);
-    let retry = AcquireCall { earlier: Earlier::Since(T0 - 50), ..first.clone() };
+    let retry = AcquireCall { earlier: Earlier::since(T0 - 50), ..first.clone() };
     let reply = c.send(retry.clone()).unwrap();
     assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
     assert_eq!((reply.entry_date, reply.left), (T0 + 20, 7));
@@ -102,7 +102,7 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     assert_eq!(c.send(first).unwrap().outcomes[0].outcome, Outcome::Granted);
     // A server whose clock went back must not date it before what was seen.
     c.clock.set(T0 - 1000);
-    let reply = c.send(AcquireCall { earlier: Earlier::Since(T0 + 7), ..retry }).unwrap();
+    let reply = c.send(AcquireCall { earlier: Earlier::since(T0 + 7), ..retry }).unwrap();
     assert_eq!(reply.entry_date, T0 + 8);
     assert_eq!((c.value(), c.log()), (Some(7), vec![(8, 3)]));
 }
@@ -110,8 +110,8 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
 /// The first attempt of a call by the server's clock, and any later one.
 fn by_the_servers_clock(c: &Client, call: AcquireCall) -> (AcquireCall, AcquireCall) {
     let last = c.clock.now() - 1;
-    let first = AcquireCall { now: None, earlier: Earlier::FirstSince(last), ..call };
-    let again = AcquireCall { seen: None, earlier: Earlier::Since(last), ..first.clone() };
+    let first = AcquireCall { now: None, earlier: Earlier::first_since(last), ..call };
+    let again = AcquireCall { seen: None, earlier: Earlier::since(last), ..first.clone() };
     (first, again)
 }
 

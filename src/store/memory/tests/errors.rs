@@ -200,7 +200,7 @@ fn a_failure_takes_back_what_was_done_to_the_log() {
     // It has dropped an entry and moved another one when it meets the foreign one.
     let call = AcquireCall {
         now: Some(c.clock.now()),
-        earlier: Earlier::Dated(vec![T0 + 500]),
+        earlier: Earlier::dated(vec![T0 + 500]),
         audit_limit: u64::MAX,
         ..first
     };

@@ -199,7 +199,7 @@ impl World {
         assert_eq!(reply.rate.permits(), self.rate);
         // What a release gave back is not taken away, though its entries are still in the log; unless it is more, with
         // what an earlier attempt or a reservation gives back first, than the rate.
-        let own = if earlier == Earlier::None { 0 } else { total_permits(&groups) };
+        let own = if earlier == Earlier::default() { 0 } else { total_permits(&groups) };
         let is_believed = |before: &i64| is_known && *before + own as i64 <= self.rate as i64;
         if let Some(before) = before.filter(is_believed) {
             let took = decided(&groups, &reply.outcomes)
@@ -267,7 +267,7 @@ impl World {
             Step::Retry { by } => {
                 let Some(pending) = self.pending[by].take() else { return };
                 self.clock.advance(1);
-                let earlier = Earlier::Dated(pending.dates);
+                let earlier = Earlier::dated(pending.dates);
                 let call = AcquireCall { now: Some(self.t()), earlier, ..pending.first.clone() };
                 let reply = self.send(by, call);
                 // Granted under a rate that has been lowered since: the page's third exception.
@@ -304,7 +304,7 @@ impl World {
                         if date == self.t() {
                             self.clock.advance(1);
                         }
-                        let earlier = Earlier::Reserved { since: date - 2 * I, date };
+                        let earlier = Earlier::reserved(date - 2 * I, date);
                         AcquireCall { now: Some(self.t()), earlier, ..call }
                     }
                     None => {

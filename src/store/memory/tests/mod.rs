@@ -103,7 +103,7 @@ impl Client {
             audit_limit: 0,
             create: None,
             hold_ms: 0,
-            earlier: Earlier::None,
+            earlier: Earlier::default(),
             share: None,
             reserve: false,
             headroom: None,

@@ -15,7 +15,7 @@ fn large(c: &mut Client, tag: u8, permits: u64) -> AcquireCall {
 /// The call that follows one with this reply.
 fn next(c: &Client, call: &AcquireCall, reply: &AcquireReply) -> AcquireCall {
     let Outcome::Reserved(wait) = reply.outcomes[0].outcome else { panic!("{reply:?}") };
-    let earlier = Earlier::Reserved { since: reply.now - 1, date: reply.now + wait.ms() as i64 };
+    let earlier = Earlier::reserved(reply.now - 1, reply.now + wait.ms() as i64);
     AcquireCall { now: Some(c.clock.now()), earlier, share: None, ..call.clone() }
 }
 
@@ -136,7 +136,7 @@ fn attempts_whose_answers_are_lost_reserve_once() {
     assert_eq!(c.send(call.clone()).unwrap().outcomes, reply.outcomes);
     c.clock.advance(10);
     // Nobody knows what it has reserved.
-    let (now, earlier) = (Some(c.clock.now()), Earlier::Since(reply.now - 1));
+    let (now, earlier) = (Some(c.clock.now()), Earlier::since(reply.now - 1));
     let reply = c.send(AcquireCall { now, earlier, ..call.clone() }).unwrap();
     assert_eq!((reply.outcomes[0].outcome, reply.left), (reserved(940), -10));
     c.clock.advance(941);
@@ -262,7 +262,7 @@ fn a_limiter_for_each_client_has_no_reservations() {
 fn the_servers_clock_dates_reservations_as_well() {
     let mut c = used_one_by_one();
     let call = large(&mut c, 1, 10);
-    let call = AcquireCall { now: None, earlier: Earlier::FirstSince(0), ..call };
+    let call = AcquireCall { now: None, earlier: Earlier::first_since(0), ..call };
     let reply = c.send(call.clone()).unwrap();
     assert_eq!((reply.now, reply.outcomes[0].outcome), (c.clock.now(), reserved(950)));
     c.clock.advance(950);

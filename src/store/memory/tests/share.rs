@@ -219,6 +219,6 @@ fn an_attempt_made_again_gets_what_it_was_granted() {
     let granted = [OutcomeGroup { count: 10, outcome: Outcome::Granted }];
     assert_eq!(fleet.0.send(call.clone()).unwrap().outcomes, granted);
     fleet.0.clock.advance(5);
-    let (now, earlier) = (Some(T0 + 5), Earlier::Dated(vec![T0]));
+    let (now, earlier) = (Some(T0 + 5), Earlier::dated(vec![T0]));
     assert_eq!(fleet.0.send(AcquireCall { now, earlier, ..call }).unwrap().outcomes, granted);
 }

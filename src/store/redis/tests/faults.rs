@@ -36,7 +36,7 @@ fn call() -> AcquireCall {
         audit_limit: 0,
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,
-        earlier: Earlier::None,
+        earlier: Earlier::default(),
         share: None,
         reserve: false,
         headroom: None,

@@ -47,7 +47,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         audit_limit: 0,
         create: None,
         hold_ms: 0,
-        earlier: Earlier::None,
+        earlier: Earlier::default(),
         share: None,
         reserve: false,
         headroom: None,
@@ -159,7 +159,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
         let first = call(T0 + 10, id, permits);
         let retry = AcquireCall {
             now: Some(T0 + 20),
-            earlier: Earlier::Dated(vec![T0 + 10]),
+            earlier: Earlier::dated(vec![T0 + 10]),
             ..first.clone()
         };
         assert_eq!(client.outcome(retry.clone()).await, Outcome::Granted);
@@ -169,7 +169,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
         assert_eq!((client.value(), client.log()), before);
         let later = AcquireCall {
             now: Some(T0 + 30),
-            earlier: Earlier::Dated(vec![T0 + 10, T0 + 20]),
+            earlier: Earlier::dated(vec![T0 + 10, T0 + 20]),
             ..retry.clone()
         };
         assert_eq!(client.outcome(later).await, Outcome::Granted);
@@ -195,7 +195,7 @@ async fn an_attempt_that_is_overtaken_finds_its_grant_among_many_leases() {
         let first = AcquireCall { audit_limit, hold_ms, ..call(T0 + 10, id, 3) };
         let dates = vec![T0 + 10 + hold_ms as i64];
         let retry =
-            AcquireCall { now: Some(T0 + 20), earlier: Earlier::Dated(dates), ..first.clone() };
+            AcquireCall { now: Some(T0 + 20), earlier: Earlier::dated(dates), ..first.clone() };
         let entry_date = client.acquire(retry).await.entry_date;
         if returned > 0 {
             let refund = RefundCall { id: first.id, entry_date, granted: 3, returned };
@@ -278,7 +278,7 @@ async fn the_servers_clock_dates_a_grant() {
     let Some(mut client) = client().await else { return };
     let before = client.store.run(&client.keys, ServerTimeCall).await.unwrap() / 1000;
     // By the server's clock the first grant has expired, so the log is empty.
-    let first = AcquireCall { now: None, earlier: Earlier::FirstSince(before), ..call(0, 1, 3) };
+    let first = AcquireCall { now: None, earlier: Earlier::first_since(before), ..call(0, 1, 3) };
     let reply = client.acquire(first.clone()).await;
     assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
     assert!((before..before + 5000).contains(&reply.now) && reply.entry_date == reply.now);
@@ -289,12 +289,12 @@ async fn the_servers_clock_dates_a_grant() {
     assert!(quick.now >= reply.now && quick.left == 96);
 
     // The answer was lost: the retry finds the grant and moves it.
-    let retry = AcquireCall { earlier: Earlier::Since(before - 1), ..first.clone() };
+    let retry = AcquireCall { earlier: Earlier::since(before - 1), ..first.clone() };
     let again = client.acquire(retry).await;
     assert_eq!((again.outcomes[0].outcome, again.left), (Outcome::Granted, 96));
     assert!(client.log().contains(&(pack(EntryId([1; 16]), 3), again.entry_date)));
     // The first attempt, arriving a second time, grants nothing.
-    let late = AcquireCall { earlier: Earlier::FirstSince(before - 1), ..first };
+    let late = AcquireCall { earlier: Earlier::first_since(before - 1), ..first };
     assert_eq!(client.outcome(late).await, Outcome::Granted);
     assert_eq!(client.value(), 96);
 }
@@ -304,13 +304,13 @@ async fn the_servers_clock_dates_a_grant() {
 async fn a_late_attempt_that_is_refused_takes_nothing_back() {
     let Some(mut client) = client().await else { return };
     let first = AcquireCall {
-        earlier: Earlier::FirstSince(T0 + 9),
+        earlier: Earlier::first_since(T0 + 9),
         headroom: Some(Fraction::new(1, 2)),
         ..call(T0 + 10, 1, 5)
     };
     assert_eq!(client.outcome(first.clone()).await, Outcome::Granted);
     assert_eq!(client.outcome(call(T0 + 20, 2, 50)).await, Outcome::Granted);
-    let earlier = Earlier::Since(T0 + 9);
+    let earlier = Earlier::since(T0 + 9);
     let late = AcquireCall { now: Some(T0 + 30), seen: None, earlier, ..first };
     let late = client.acquire(late).await;
     assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(..)), "{late:?}");
@@ -329,7 +329,7 @@ async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
     let groups = vec![RequestGroup { permits: u64::from(u32::MAX), max_wait_ms: 0, count }];
     let first = AcquireCall { groups, seen: None, ..call(T0, 1, 1) };
     let left = client.acquire(first.clone()).await.left;
-    let earlier = Earlier::Dated(vec![T0]);
+    let earlier = Earlier::dated(vec![T0]);
     let again = client.acquire(AcquireCall { now: Some(T0 + 5), earlier, ..first }).await;
     let granted = OutcomeGroup { count, outcome: Outcome::Granted };
     assert_eq!((again.left, again.outcomes), (left, vec![granted]));

@@ -216,7 +216,7 @@ impl<'a> World<'a> {
                     audit_limit,
                     create,
                     hold_ms: hold,
-                    earlier: Earlier::None,
+                    earlier: Earlier::default(),
                     share,
                     // Both stores recognise reservations by the mark in the id, which every client sets.
                     reserve: reserve && hold == 0 && tag.is_some(),
@@ -241,7 +241,7 @@ impl<'a> World<'a> {
                     audit_limit: 0,
                     create,
                     hold_ms: 0,
-                    earlier: Earlier::None,
+                    earlier: Earlier::default(),
                     share: None,
                     reserve: false,
                     headroom,
@@ -257,9 +257,9 @@ impl<'a> World<'a> {
                 made.call.seen = self.seen(who, seen);
                 let before = made.dates.iter().min().unwrap() - 1;
                 made.call.earlier = match made.reserved {
-                    _ if !since => Earlier::Dated(made.dates.clone()),
-                    Some(date) => Earlier::Reserved { since: before, date },
-                    None => Earlier::Since(before),
+                    _ if !since => Earlier::dated(made.dates.clone()),
+                    Some(date) => Earlier::reserved(before, date),
+                    None => Earlier::since(before),
                 };
                 made.dates.push(self.now + made.call.hold_ms as i64);
                 self.acquire(who, made)?;
@@ -275,12 +275,12 @@ impl<'a> World<'a> {
                 let first = made.dates[0];
                 if let Some(date) = made.reserved.filter(|_| since) {
                     made.call.now = Some(made.dates[1]);
-                    made.call.earlier = Earlier::Reserved { since: first - 1, date };
+                    made.call.earlier = Earlier::reserved(first - 1, date);
                     return self.acquire(who, made);
                 }
                 made.call.now = Some(first - made.call.hold_ms as i64);
                 made.call.earlier =
-                    if since { Earlier::FirstSince(first - 1) } else { Earlier::None };
+                    if since { Earlier::first_since(first - 1) } else { Earlier::default() };
                 self.acquire(who, made)?;
             }
             Op::AcquireAll {
@@ -313,7 +313,7 @@ impl<'a> World<'a> {
                         audit_limit,
                         create,
                         hold_ms: 0,
-                        earlier: Earlier::None,
+                        earlier: Earlier::default(),
                         share: None,
                         reserve: false,
                         headroom: None,
@@ -331,8 +331,8 @@ impl<'a> World<'a> {
                         dates.push(self.now);
                         let before = &dates[..dates.len() - 1];
                         let earlier = match since {
-                            true => Earlier::Since(first - 1),
-                            false => Earlier::Dated(before.to_vec()),
+                            true => Earlier::since(first - 1),
+                            false => Earlier::dated(before.to_vec()),
                         };
                         (self.now, earlier)
                     }
@@ -340,12 +340,12 @@ impl<'a> World<'a> {
                         let first = made[0];
                         (calls, dates) = (last, made);
                         let earlier = match since {
-                            true => Earlier::FirstSince(first - 1),
-                            false => Earlier::None,
+                            true => Earlier::first_since(first - 1),
+                            false => Earlier::default(),
                         };
                         (first, earlier)
                     }
-                    _ => (self.now, Earlier::None),
+                    _ => (self.now, Earlier::default()),
                 };
                 for (_, call) in &mut calls {
                     (call.now, call.earlier) = (Some(now), earlier.clone());

@@ -214,7 +214,7 @@ fn server_time() {
             audit_limit: 0,
             create: Some(seen),
             hold_ms: 0,
-            earlier: Earlier::None,
+            earlier: Earlier::default(),
             share: None,
             reserve: false,
             headroom: None,
