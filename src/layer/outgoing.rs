@@ -74,11 +74,11 @@ struct Gate {
     longest_hold: Duration,
     /// For how long the limiter is paused at most; `None` if only this layer is held back.
     longest_pause: Option<Duration>,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<HeldBack>>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldBack {
     /// Nothing is sent before this.
     until: Option<Instant>,
     /// The end of the last pause that was asked for.

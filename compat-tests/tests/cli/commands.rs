@@ -287,7 +287,7 @@ async fn the_busiest_are_at_the_top() {
     let ran = tool.ends(0, &["top"]).await;
     assert!(ran.stdout.lines().nth(1).unwrap().starts_with("busy "), "{ran:?}");
     // What nobody was granted does not count, and the wait is for the end of the pause.
-    let client = Client::builder().connect_lazy(&server.admin_url()).unwrap();
+    let client = Client::builder().connect_lazy(server.admin_url()).unwrap();
     client.limiter("quiet").unwrap().pause_for(Duration::from_secs(58)).await.unwrap();
     let top = tool.json(0, &["top", "--json"]).await;
     let last = &top["limiters"][2];
