@@ -196,9 +196,14 @@ impl Gate {
             limiter.engine().observer.event(&Event::HeldBack { status: status.as_u16(), hold });
         }
         if let Some(pause) = pause {
-            let limiter = limiter.clone();
+            let (limiter, held) = (limiter.clone(), self.held.clone());
             // No answer waits for it. If it fails, observers are told, and this layer is held back.
-            tokio::spawn(async move { limiter.pause_for(pause).await });
+            tokio::spawn(async move {
+                if limiter.pause_for(pause).await.is_err() {
+                    // The next answer that asks for it tries again.
+                    lock(&held).paused_until = None;
+                }
+            });
         }
     }
 }

@@ -15,20 +15,21 @@ impl<C> Queue<C> {
         request: Request,
         caller: C,
     ) -> Result<Ticket, Wait> {
-        let is_reachable = self.is_reachable(self.pending() + 1);
+        let place = self.pending();
+        let is_reachable = self.is_reachable(place + 1);
         if let Some(block) = &mut self.head_block
             && !self.ask_now
             && let now = now()
             && now < block.ask_at
         {
-            match block.feasibility(&request, block.demand, now, is_reachable) {
+            match block.feasibility(&request, place, now, is_reachable) {
                 Feasibility::Unknown if is_reachable => self.ask_now = true,
                 Feasibility::Unknown if request.max_wait.lasts_beyond(now) => {}
                 Feasibility::InTime => {}
                 Feasibility::TooLate(at) => return Err(wait_until(at, now)),
                 Feasibility::Unknown => return Err(wait_until(block.tail_at, now)),
             }
-            block.demand = block.demand.saturating_add(request.fewest());
+            block.count(&request, false);
         }
         if let MaxWait::Until(end) = request.max_wait {
             self.earliest_end = self.earliest_end.min(end);
@@ -42,6 +43,7 @@ impl<C> Queue<C> {
             caller: Some(caller),
             free_at: 0,
             has_server_answer: false,
+            is_foreseen: false,
         });
         self.check();
         Ok(ticket)
@@ -63,7 +65,7 @@ impl<C> Queue<C> {
         let next_may_fit = index == 0 && self.may_fit_without(self.waiters[0].request.fewest(), 1);
         let cancelled = self.waiters.remove(index)?;
         if let Some(block) = &mut self.head_block {
-            block.demand = block.demand.saturating_sub(cancelled.request.fewest());
+            block.uncount(&cancelled.request);
             if cancelled.has_server_answer {
                 // The requests behind it may be served earlier than the server said.
                 block.tail_at = block.head_at;

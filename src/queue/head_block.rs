@@ -2,6 +2,7 @@
 
 use super::events::{MaxWait, Request, Time};
 use crate::store::Wait;
+use crate::store::limits::EXACT_WAITS;
 
 /// The head of the queue, known not to fit yet.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct HeadBlock {
     pub(super) permits_return: bool,
     /// The permits that pending requests ask for.
     pub(super) demand: u64,
+    /// Those of them that will be granted if no other process draws permits, and nobody gives up.
+    pub(super) served: u64,
 }
 
 /// Whether a request without a server answer can be served in time behind a blocked head.
@@ -30,17 +33,48 @@ pub(super) enum Feasibility {
     TooLate(Time),
     /// Only the server can tell.
     Unknown,
-    /// The request can be served in time, if no other process draws permits.
+    /// The request may be served in time, and the server could not say more.
     InTime,
 }
 
 impl HeadBlock {
-    /// `before`: the permits that the requests before it ask for. `is_reachable`: the next call is sure to include the
-    /// request.
+    /// Counts a request, behind those that were counted before. `is_foreseen`: the server said that it can be served.
+    pub(super) fn count(&mut self, request: &Request, is_foreseen: bool) {
+        let permits = request.fewest();
+        self.demand = self.demand.saturating_add(permits);
+        let served = self.served.saturating_add(permits);
+        // A full rate comes back in each interval. Others may time out, and leave their turn to those behind them.
+        let certain = self.earliest(served).saturating_add(self.interval);
+        let is_served = match request.max_wait {
+            _ if permits > self.rate => false,
+            MaxWait::None | MaxWait::Delay(_) => false,
+            MaxWait::Until(end) => is_foreseen || end >= certain,
+            MaxWait::Unbounded => true,
+        };
+        if is_served {
+            self.served = served;
+        }
+    }
+
+    /// A request has gone, whether or not it would have been served.
+    pub(super) fn uncount(&mut self, request: &Request) {
+        for sum in [&mut self.demand, &mut self.served] {
+            *sum = sum.saturating_sub(request.fewest());
+        }
+    }
+
+    /// The earliest time by which so many permits can have been granted: from when the head can be served on, no more
+    /// than a full rate comes back in an interval.
+    fn earliest(&self, permits: u64) -> Time {
+        let intervals = permits.saturating_sub(1) / self.rate.max(1);
+        self.head_at.saturating_add(intervals.saturating_mul(self.interval))
+    }
+
+    /// `place`: how many requests are before it. `is_reachable`: the next call is sure to include the request.
     pub(super) fn feasibility(
         &self,
         request: &Request,
-        before: u64,
+        place: usize,
         now: Time,
         is_reachable: bool,
     ) -> Feasibility {
@@ -59,7 +93,7 @@ impl HeadBlock {
                 false => too_late,
             };
         }
-        let demand = before.saturating_add(request.fewest());
+        let demand = self.demand.saturating_add(request.fewest());
         if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {
             // Its wait is too short for the share to hold it back.
             return Feasibility::Unknown;
@@ -69,13 +103,13 @@ impl HeadBlock {
             MaxWait::Until(end) => end,
             MaxWait::Unbounded => return Feasibility::InTime,
         };
-        // From when the head can be served on, no more than a full rate comes back in an interval.
-        let intervals = demand.saturating_sub(1) / self.rate;
-        let earliest = self.head_at.saturating_add(intervals.saturating_mul(self.interval));
-        let earliest = earliest.max(self.tail_at);
+        let served = self.served.saturating_add(request.fewest());
+        let earliest = self.earliest(served).max(self.tail_at);
+        // The server names waits for the first few requests of a call.
+        let can_be_told = place < EXACT_WAITS;
         if end < earliest {
             Feasibility::TooLate(earliest)
-        } else if end < earliest.saturating_add(self.interval) {
+        } else if end < earliest.saturating_add(self.interval) && can_be_told {
             Feasibility::Unknown
         } else {
             Feasibility::InTime

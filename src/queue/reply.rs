@@ -4,6 +4,7 @@ use super::batch::split;
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
 use super::state::{NOT_BEGUN, Queue, Waiter};
+use crate::store::limits::EXACT_WAITS;
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
 /// The longest time until a blocked queue asks again: another process may have returned permits, or raised
@@ -46,6 +47,7 @@ impl<C> Queue<C> {
                         waiter.free_at = waiter.free_at.min(end);
                     }
                     waiter.has_server_answer = true;
+                    waiter.is_foreseen = back.len() < EXACT_WAITS;
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));
                     if waiter.caller.is_none() {
@@ -107,7 +109,7 @@ impl<C> Queue<C> {
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
             let tail_at = self.waiters.iter().map(|waiter| waiter.free_at).max();
             self.earliest_end = 0;
-            self.head_block = Some(HeadBlock {
+            let mut block = HeadBlock {
                 head_at,
                 spare,
                 tail_at: tail_at.unwrap_or(0).max(head_at),
@@ -115,11 +117,11 @@ impl<C> Queue<C> {
                 rate,
                 interval,
                 permits_return: self.permits_return,
-                demand: self
-                    .waiters
-                    .iter()
-                    .fold(0, |sum, waiter| sum.saturating_add(waiter.request.fewest())),
-            });
+                demand: 0,
+                served: 0,
+            };
+            self.waiters.iter().for_each(|it| block.count(&it.request, it.is_foreseen));
+            self.head_block = Some(block);
         }
         self.check();
         (settled, granted)

@@ -55,6 +55,8 @@ pub(super) struct Waiter<C> {
     pub(super) free_at: Time,
     /// Whether the server has answered for it: it waits, and can be served in time.
     pub(super) has_server_answer: bool,
+    /// Whether that answer named a wait of its own for it, as it does for the first few.
+    pub(super) is_foreseen: bool,
 }
 
 impl<C> Waiter<C> {

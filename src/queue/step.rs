@@ -53,12 +53,13 @@ impl<C> Queue<C> {
             return Vec::new();
         };
         let is_reachable = self.is_reachable(self.waiters.len());
-        let (mut ask_now, mut earliest_end, mut demand) = (false, Time::MAX, 0_u64);
+        let (mut ask_now, mut earliest_end) = (false, Time::MAX);
+        (block.demand, block.served) = (0, 0);
         let refused = self.remove_pending(|index, waiter| {
             let free_at = waiter.free_at.max(block.head_at);
             let too_late = match waiter.request.max_wait {
                 _ if !waiter.has_server_answer => {
-                    match block.feasibility(&waiter.request, demand, now, is_reachable) {
+                    match block.feasibility(&waiter.request, index, now, is_reachable) {
                         Feasibility::TooLate(at) => Some(at),
                         Feasibility::Unknown if is_reachable => {
                             ask_now = true;
@@ -80,13 +81,12 @@ impl<C> Queue<C> {
                 ask_now |= index == 0;
                 return Some(wait_until(at, now));
             }
-            demand = demand.saturating_add(waiter.request.fewest());
+            block.count(&waiter.request, waiter.is_foreseen);
             if let MaxWait::Until(end) = waiter.request.max_wait {
                 earliest_end = earliest_end.min(end);
             }
             None
         });
-        block.demand = demand;
         self.head_block = (!self.waiters.is_empty()).then_some(block);
         self.ask_now |= ask_now;
         self.earliest_end = earliest_end;

@@ -105,7 +105,11 @@ impl Limits {
     /// - two limits have the same name, or names with which their limiters could be the same: `user` with a
     ///   key, and `user:admin`;
     /// - the part of a limit's rate that this client may grant while the server is away
-    ///   ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit.
+    ///   ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit;
+    /// - a policy has its parameters elsewhere ([`Policy::rgcra`](crate::Policy::rgcra)), or needs a server;
+    /// - options contradict those of a limiter of the same name that the client has now.
+    ///
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
         let invalid = |detail: String| Err(Error::invalid(Operation::Limits, detail));
         let mut slots: Vec<LimitState> = Vec::new();

@@ -271,22 +271,56 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     assert_eq!(queue.cancel(0), Some(0));
 }
 
-/// The server names exact waits only for the first few. Were it asked about everybody who comes, callers that come again
-/// would cost two calls for each grant.
-#[test]
-fn nobody_is_asked_about_who_cannot_be_served_in_time() {
-    let mut queue: Queue<u32> = Queue::default();
-    let one = Request { permits: 1, max_wait: MaxWait::Until(3 * SECOND), up_to: false, ..UP_TO };
-    (0..200).for_each(|caller| arrives(&mut queue, || 0, one.clone(), caller));
+/// A queue whose first call was granted so many, of requests for one permit with this wait; the others wait. One permit
+/// comes back each 100 ms, and `rate` of them in an interval.
+fn waiting(rate: u64, (granted, waiting): (u64, u64), max_wait: Time) -> Queue<u32> {
+    let mut queue = Queue::default();
+    for caller in 0..granted + waiting {
+        arrives(&mut queue, || 0, one_by(max_wait), caller as u32);
+    }
     assert!(matches!(queue.step(0).0, Step::Call(_)));
-    let outcomes = [(1, Outcome::Granted), (199, Outcome::Waiting(Wait::of_ms(100, true)))];
-    let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
-    queue.replied(0, 0, (1, 100 * MS, 0), outcomes.into(), 0, None);
-    assert_eq!(queue.arrive(|| 0, one.clone(), 200).unwrap_err().ms(), 200 * 100);
+    // The server names waits for the first few.
+    let waits = (0..waiting).map(|nth| {
+        let wait = Wait::of_ms(100 * (nth.min(15) / rate + 1), nth > 15);
+        OutcomeGroup { count: 1, outcome: Outcome::Waiting(wait) }
+    });
+    let granted = [OutcomeGroup { count: granted, outcome: Outcome::Granted }];
+    let outcomes = granted.into_iter().chain(waits).collect();
+    queue.replied(0, 0, (rate, 100 * MS, 0), outcomes, 0, None);
+    queue
+}
+
+fn one_by(end: Time) -> Request {
+    Request { permits: 1, max_wait: MaxWait::Until(end), up_to: false, ..UP_TO }
+}
+
+/// Callers that come again would otherwise cost two calls for each grant.
+#[test]
+fn nobody_is_asked_about_of_whom_the_server_says_nothing() {
+    let mut queue = waiting(1, (1, 14), 1500 * MS);
+    assert_eq!(queue.arrive(|| 0, one_by(1499 * MS), 99).unwrap_err().ms(), 1500);
     assert_eq!(queue.step(0).0, Step::SleepUntil(100 * MS));
-    // With fewer before it, it could be.
-    assert!((1..190).all(|ticket| queue.cancel(ticket).is_some()));
-    arrives(&mut queue, || 0, one, 201);
+    arrives(&mut queue, || 0, one_by(1599 * MS), 99);
+    assert!(matches!(queue.step(0).0, Step::Call(_)), "only the server can tell");
+    // It says nothing of those behind so many.
+    let mut queue = waiting(1, (1, 199), 3 * SECOND);
+    arrives(&mut queue, || 0, one_by(3 * SECOND), 999);
+    assert_eq!(queue.step(0).0, Step::SleepUntil(100 * MS));
+    assert!(queue.arrive(|| 0, one_by(2 * SECOND), 999).is_err());
+}
+
+#[test]
+fn those_that_will_time_out_are_in_nobodys_way() {
+    // Of 180 that wait for 150 ms, 20 can be served.
+    let mut queue = waiting(20, (20, 180), 150 * MS);
+    arrives(&mut queue, || 0, one_by(500 * MS), 999);
+    // Nor is one that can never be served.
+    for max_wait in [MaxWait::Until(60 * SECOND), MaxWait::Unbounded] {
+        let mut queue = waiting(1, (1, 300), 60 * SECOND);
+        let too_many = Request { permits: 1_000_000, max_wait, ..one_by(0) };
+        arrives(&mut queue, || 0, too_many, 998);
+        arrives(&mut queue, || 0, one_by(60 * SECOND), 999);
+    }
 }
 
 #[test]
