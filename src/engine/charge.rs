@@ -58,10 +58,10 @@ impl Engine {
         fails_fast: bool,
     ) -> Result<ChargeReply, Error> {
         const OPERATION: Operation = Operation::Settle;
+        let limit = self.core.attempt;
         let Some(policy) = self.rules.policy() else {
             let now = || self.core.clock.read().now;
             let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
-            let limit = self.core.attempt;
             return Ok(self.call_until(OPERATION, deadline, limit, fails_fast, call).await?.0);
         };
         let group = match policy.rules.is_queue() {
@@ -69,8 +69,8 @@ impl Engine {
             false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
         };
         let (number, rate) = (LaneCall::only(id), policy.rate());
-        let call = |lane| self.policy_call(policy, lane, vec![group]);
-        let charged = self.attempt_numbered(OPERATION, deadline, fails_fast, number, call).await?;
+        let call = |_| self.policy_call(policy, number.clone(), vec![group]);
+        let (charged, _) = self.call_until(OPERATION, deadline, limit, fails_fast, call).await?;
         Ok(ChargeReply { counts: true, left: charged.left, rate })
     }
 }

@@ -127,12 +127,16 @@ impl Engine {
         }
         let runtime = self.core.runtime()?;
         let mut lanes = lock(&self.lanes);
-        // Their drivers end with them, and their callers start over.
-        lanes.retain(|lane| !lane.runtime.has_ended());
-        Ok(find(&lanes, runtime.id).unwrap_or_else(|| {
+        let ended: Vec<_> = lanes.extract_if(.., |lane| lane.runtime.has_ended()).collect();
+        let lane = find(&lanes, runtime.id).unwrap_or_else(|| {
             let lane = Arc::new(Lane::new(runtime, self.semaphore.is_some()));
             lanes.push(lane.clone());
             lane
-        }))
+        });
+        drop(lanes);
+        // Their callers start over. Usually they have done so already, as their drivers end with the runtime; but one
+        // that only seemed to end, because a task panicked, has others.
+        ended.iter().for_each(|lane| drop(lane.drain(self)));
+        Ok(lane)
     }
 }

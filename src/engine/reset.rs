@@ -30,11 +30,16 @@ pub(crate) enum ResetOutcome {
 
 impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
-        let engines = self.all_classes();
-        for engine in &engines {
+        let suspend = |engine: &Arc<Engine>| {
             engine.opt_ins.leases.suspend(engine);
             engine.forget_denials();
-        }
+        };
+        let first = self.first_class().unwrap_or_else(|| self.clone());
+        // Before the others are listed: a class that is made from now on asks the first one whether it may lease.
+        suspend(&first);
+        let mut engines = first.other_classes();
+        engines.iter().for_each(suspend);
+        engines.insert(0, first);
         Reset { engines, outcome: ResetOutcome::MayBeReplaced }
     }
 }
