@@ -136,7 +136,10 @@ impl Engine {
         drop(lanes);
         // Their callers start over. Usually they have done so already, as their drivers end with the runtime; but one
         // that only seemed to end, because a task panicked, has others.
-        ended.iter().for_each(|lane| drop(lane.drain(self)));
+        for lane in ended {
+            drop(lane.drain(self));
+            lane.wake_driver();
+        }
         Ok(lane)
     }
 }

@@ -43,12 +43,14 @@ impl HeadBlock {
         let permits = request.fewest();
         self.demand = self.demand.saturating_add(permits);
         let served = self.served.saturating_add(permits);
-        // A full rate comes back in each interval. Others may time out, and leave their turn to those behind them.
-        let certain = self.earliest(served).saturating_add(self.interval);
+        // A full rate comes back in each interval, though not at its beginning, and permits of a large request may be left
+        // over in one. Who may time out leaves its turn to those behind it.
+        let intervals = if is_foreseen { 0 } else { 1 + u64::from(permits > 1) };
+        let certain = self.earliest(served).saturating_add(self.interval.saturating_mul(intervals));
         let is_served = match request.max_wait {
             _ if permits > self.rate => false,
             MaxWait::None | MaxWait::Delay(_) => false,
-            MaxWait::Until(end) => is_foreseen || end >= certain,
+            MaxWait::Until(end) => end >= certain,
             MaxWait::Unbounded => true,
         };
         if is_served {

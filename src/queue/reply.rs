@@ -4,7 +4,7 @@ use super::batch::split;
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
 use super::state::{NOT_BEGUN, Queue, Waiter};
-use crate::store::limits::EXACT_WAITS;
+use crate::store::limits::{EXACT_WAITS, SHORT_LOG};
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
 /// The longest time until a blocked queue asks again: another process may have returned permits, or raised
@@ -47,7 +47,9 @@ impl<C> Queue<C> {
                         waiter.free_at = waiter.free_at.min(end);
                     }
                     waiter.has_server_answer = true;
-                    waiter.is_foreseen = back.len() < EXACT_WAITS;
+                    // Of more permits than there can be short log entries, a bound says little.
+                    waiter.is_foreseen =
+                        back.len() < EXACT_WAITS && (!wait.at_least || rate <= SHORT_LOG as u64);
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));
                     if waiter.caller.is_none() {

@@ -107,7 +107,8 @@ fn a_request_that_is_dropped_in_between_gives_back() {
         let group = pair.group();
         let mut request = Box::pin(group.try_acquire_now([4, 5]));
         while other.left().await[0] == 10 {
-            assert!(futures::poll!(&mut request).is_pending());
+            let polled = futures::poll!(&mut request);
+            assert!(polled.is_pending(), "{polled:?}");
             tokio::time::sleep(SECOND / 100).await;
         }
         drop(request);

@@ -314,6 +314,14 @@ fn those_that_will_time_out_are_in_nobodys_way() {
     // Of 180 that wait for 150 ms, 20 can be served.
     let mut queue = waiting(20, (20, 180), 150 * MS);
     arrives(&mut queue, || 0, one_by(500 * MS), 999);
+    // Nor is one of which the server knows only a bound: it reads a part of a long log.
+    let mut queue = Queue::default();
+    arrives(&mut queue, || 0, Request { permits: 1000, ..one_by(100 * MS) }, 0);
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    let bound = Outcome::Waiting(Wait::of_ms(64, true));
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: bound }];
+    queue.replied(0, 0, (1000, SECOND, 0), outcomes, 0, None);
+    arrives(&mut queue, || 0, one_by(500 * MS), 1);
     // Nor is one that can never be served.
     for max_wait in [MaxWait::Until(60 * SECOND), MaxWait::Unbounded] {
         let mut queue = waiting(1, (1, 300), 60 * SECOND);
