@@ -110,6 +110,11 @@ impl Engine {
         self.classes.headroom.map_or(0, |part| part.headroom(rate.permits()))
     }
 
+    /// The permits for this class of those that the server has left: less than nothing if more than the rate are in use.
+    pub(super) fn left_of(&self, rate: Rate, left: i64) -> u64 {
+        u64::try_from(left).unwrap_or(0).saturating_sub(self.headroom(rate))
+    }
+
     /// The error for a request of more than the rate.
     pub(crate) fn exceeds(&self, requested: u64, rate: Rate, execution: Execution) -> Error {
         let rate = self.most_permits(rate);

@@ -357,9 +357,7 @@ impl Engine {
         let Knowledge { rate: Some(rate), in_use: Some(in_use), .. } = self.remember() else {
             return 0;
         };
-        // More can be in use than the rate, and less than nothing.
-        let left = (rate.permits() as i64).saturating_sub(in_use);
-        u64::try_from(left).unwrap_or(0).saturating_sub(self.headroom(rate))
+        self.left_of(rate, (rate.permits() as i64).saturating_sub(in_use))
     }
 
     /// The rate this client last saw in the limiter's hash.
@@ -389,7 +387,7 @@ impl Engine {
         self.close_outage();
         for lane in self.lanes() {
             answer::tell_failed(lane.drain(self), &closed());
-            lane.change(|_| {});
+            lane.wake_driver();
         }
         self.other_classes().iter().for_each(Engine::close);
     }

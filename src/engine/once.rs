@@ -58,7 +58,7 @@ impl Engine {
         self.server_answered();
         self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);
-        let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(self.headroom(rate));
+        let left = self.left_of(rate, reply.left);
         let entry = Entry::new(id, reply.entry_date, permits);
         let decided = Arc::new(Decided::new(self, entry, rate, left));
         match (reply.outcomes[0].outcome, behind) {

@@ -37,9 +37,8 @@ impl Engine {
         let first = self.first_class().unwrap_or_else(|| self.clone());
         // Before the others are listed: a class that is made from now on asks the first one whether it may lease.
         suspend(&first);
-        let mut engines = first.other_classes();
-        engines.iter().for_each(suspend);
-        engines.insert(0, first);
+        let engines = first.all_classes();
+        engines[1..].iter().for_each(suspend);
         Reset { engines, outcome: ResetOutcome::MayBeReplaced }
     }
 }

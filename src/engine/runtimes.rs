@@ -49,7 +49,7 @@ pub(super) struct Watched {
 /// A runtime that calls the client.
 pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
-    /// `None` once it has ended: whoever kept it would keep the runtime's file descriptors open.
+    /// `None` once the runtime has ended, because a handle keeps its file descriptors open.
     pub(super) handle: Mutex<Option<Handle>>,
 }
 

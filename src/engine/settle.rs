@@ -36,7 +36,7 @@ impl Flight {
         let mut reply = answered.reply;
         let rate = reply.rate;
         // The permits left for this class.
-        let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(engine.headroom(rate));
+        let left = engine.left_of(rate, reply.left);
         // The reservation of a request that by now exceeds the rate: the call has left it unchanged.
         let exceeds_rate = |group: &OutcomeGroup| group.outcome == Outcome::ExceedsRate;
         let is_left = reply.outcomes.first().is_some_and(exceeds_rate);

@@ -25,7 +25,7 @@ impl<C> Queue<C> {
             match block.feasibility(&request, place, now, is_reachable) {
                 Feasibility::Unknown if is_reachable => self.ask_now = true,
                 Feasibility::Unknown if request.max_wait.lasts_beyond(now) => {}
-                Feasibility::InTime => {}
+                Feasibility::Possible => {}
                 Feasibility::TooLate(at) => return Err(wait_until(at, now)),
                 Feasibility::Unknown => return Err(wait_until(block.tail_at, now)),
             }

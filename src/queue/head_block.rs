@@ -34,7 +34,7 @@ pub(super) enum Feasibility {
     /// Only the server can tell.
     Unknown,
     /// The request may be served in time, and the server could not say more.
-    InTime,
+    Possible,
 }
 
 impl HeadBlock {
@@ -43,8 +43,8 @@ impl HeadBlock {
         let permits = request.fewest();
         self.demand = self.demand.saturating_add(permits);
         let served = self.served.saturating_add(permits);
-        // A full rate comes back in each interval, though not at its beginning, and permits of a large request may be left
-        // over in one. Who may time out leaves its turn to those behind it.
+        // A full rate comes back in the course of each interval, and a large request may leave some of it unused. A request
+        // that may time out before that is not counted, because its turn then passes to those behind it.
         let intervals = if is_foreseen { 0 } else { 1 + u64::from(permits > 1) };
         let certain = self.earliest(served).saturating_add(self.interval.saturating_mul(intervals));
         let is_served = match request.max_wait {
@@ -65,8 +65,8 @@ impl HeadBlock {
         }
     }
 
-    /// The earliest time by which so many permits can have been granted: from when the head can be served on, no more
-    /// than a full rate comes back in an interval.
+    /// The earliest time at which this many permits can have been granted: once the head can be served, at most a full
+    /// rate comes back in each interval.
     fn earliest(&self, permits: u64) -> Time {
         let intervals = permits.saturating_sub(1) / self.rate.max(1);
         self.head_at.saturating_add(intervals.saturating_mul(self.interval))
@@ -83,7 +83,7 @@ impl HeadBlock {
         let too_late = Feasibility::TooLate(self.tail_at);
         if self.permits_return {
             return match request.max_wait.lasts_beyond(now) {
-                true => Feasibility::InTime,
+                true => Feasibility::Possible,
                 false => too_late,
             };
         }
@@ -103,7 +103,7 @@ impl HeadBlock {
         let end = match request.max_wait {
             MaxWait::None | MaxWait::Delay(_) => return too_late,
             MaxWait::Until(end) => end,
-            MaxWait::Unbounded => return Feasibility::InTime,
+            MaxWait::Unbounded => return Feasibility::Possible,
         };
         let served = self.served.saturating_add(request.fewest());
         let earliest = self.earliest(served).max(self.tail_at);
@@ -114,7 +114,7 @@ impl HeadBlock {
         } else if end < earliest.saturating_add(self.interval) && can_be_told {
             Feasibility::Unknown
         } else {
-            Feasibility::InTime
+            Feasibility::Possible
         }
     }
 }

@@ -69,7 +69,7 @@ impl<C> Queue<C> {
                         Feasibility::Unknown => {
                             (!waiter.request.max_wait.lasts_beyond(now)).then_some(free_at)
                         }
-                        Feasibility::InTime => None,
+                        Feasibility::Possible => None,
                     }
                 }
                 // The server said that this request can be served in time.
