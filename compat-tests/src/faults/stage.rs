@@ -26,7 +26,8 @@ impl Stage {
         let has_file = [Fault::KillAndRestart, Fault::FullDisk, Fault::AnyAtRandom];
         let mut options = Options::default();
         if has_file.contains(&fault) {
-            options = options.set("appendonly", "yes");
+            // With `everysec` a slow disk postpones writes, and the server answers before them.
+            options = options.set("appendonly", "yes").set("appendfsync", "always");
         }
         if fault == Fault::FullDisk {
             options = options.survive_full_disk();

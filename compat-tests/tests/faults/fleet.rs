@@ -298,7 +298,9 @@ pub async fn measure(fault: Fault, seed: u64) -> Report {
     sleep(INTERVAL + Duration::from_millis(100)).await;
 
     let server = fleet.stage.server();
-    let figures = |calls: &[Call], available| Figures::new(calls, RATE, struck.over, available);
+    // While a process is not scheduled, answers pile up.
+    let figures =
+        |calls: &[Call], available| Figures::new(calls, RATE, noise, struck.over, available);
     let left = |answer: Result<i64, _>| answer.map_or(0, |left: i64| left.max(0) as u64);
     let far_left = fleet.runtime.spawn({
         let far = fleet.far.clone();

@@ -19,6 +19,11 @@ use crate::observe::ConnectionObserver;
 /// would make its own attempt on a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
 
+/// The least time for an attempt to connect, whatever the deadline of the call that begins it: otherwise a client with
+/// a short deadline would never connect over a distant link, and would end the attempts that others await. It bounds
+/// how long an attempt at an address that hangs keeps the next one waiting.
+const CONNECT: Duration = Duration::from_secs(1);
+
 /// The connections to the server that takes calls, by runtime.
 pub(crate) struct Connections {
     pub(super) topology: Topology,
@@ -158,7 +163,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// The open connection, or a new one. An attempt to connect may take up to `limit`.
+    /// The open connection, or a new one. An attempt to connect may take up to `limit`, and at least [`CONNECT`].
     async fn open(
         self: &Arc<Self>,
         connections: &Arc<Connections>,
@@ -174,7 +179,7 @@ impl Connection {
                     }
                     Some((under_way, None)) => (under_way.clone(), None),
                     _ => {
-                        let attempt = self.connect(connections.clone(), limit);
+                        let attempt = self.connect(connections.clone(), limit.max(CONNECT));
                         let before = last.replace(attempt.clone());
                         (attempt, before)
                     }

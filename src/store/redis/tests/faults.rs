@@ -241,6 +241,24 @@ async fn a_slow_answer_does_not_cost_the_connection() {
 }
 
 #[tokio::test]
+async fn connecting_goes_on_when_the_call_that_began_it_is_given_up() {
+    let Some(server) = Server::start(&[]) else { return };
+    server.signal("-STOP");
+    let hasty = super::store(&server.url(), Duration::from_millis(50)).unwrap();
+    let patient = hasty.with_deadline(LONG);
+    let ((), hasty, patient) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            server.signal("-CONT");
+        },
+        hasty.run(&keys(), call()),
+        patient.run(&keys(), call()),
+    );
+    assert_failure(hasty, ErrorKind::Timeout, Execution::NotExecuted);
+    assert_eq!(patient.unwrap().outcomes[0].outcome, Outcome::Granted);
+}
+
+#[tokio::test]
 async fn a_restart_between_calls_is_not_noticed() {
     let Some(server) = Server::start(&[]) else { return };
     let port = server.port;
