@@ -199,10 +199,13 @@ impl RateLimiter {
             self.check_is_redissons(operation, "")?;
         }
         let answer = self.engine().call(operation, self.deadline, keys, call).await;
-        answer.map_err(|error| {
-            self.engine().observer.event(&Event::Failed { operation, error: &error });
-            self.error(operation, error)
-        })
+        answer.map_err(|error| self.failed(operation, error))
+    }
+
+    /// Tells observers of an operation's failure.
+    pub(crate) fn failed(&self, operation: Operation, error: Error) -> Error {
+        self.engine().observer.event(&Event::Failed { operation, error: &error });
+        self.error(operation, error)
     }
 
     /// An error if the limiter has a policy: then there is no rate and no log on the server. `what` is asked of it,

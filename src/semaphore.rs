@@ -701,7 +701,7 @@ impl Permit {
         let returned = hold.release(self.semaphore.limiter.deadline()).await;
         returned
             .map(|returned| returned == Returned::InTime)
-            .map_err(|error| self.semaphore.limiter.error(Operation::Release, error))
+            .map_err(|error| self.semaphore.limiter.failed(Operation::Release, error))
     }
 
     /// Keeps the permits out: they are no longer renewed, nor given back when this is dropped. Returns their ids, by

@@ -101,7 +101,12 @@ impl Source {
 
     /// Puts permits of a lease back into it; false if it is no lease, or no longer in use.
     fn put_back(&self, permits: u64) -> bool {
-        matches!(self, Source::Lease { engine, entry, .. } if engine.leases().put_back(entry, permits))
+        let Source::Lease { engine, entry, .. } = self else { return false };
+        let is_back = engine.leases().put_back(entry, permits);
+        if is_back {
+            engine.forget_denials();
+        }
+        is_back
     }
 
     /// Gives permits back; returns how many came back.
@@ -238,6 +243,12 @@ impl Grant {
     /// those of the limiter of which it holds the fewest.
     pub fn permits(&self) -> u64 {
         self.holdings().iter().map(|holding| holding.held).min().unwrap_or(0)
+    }
+
+    /// The permits held of the first limiter, which are those that observers are told of a request.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn first_held(&self) -> u64 {
+        self.holdings().first().map_or(0, |holding| holding.held)
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
@@ -515,7 +526,13 @@ impl Grant {
         let core = self.engine().core.clone();
         let call = call(Grant { holdings: self.holdings.clone(), deadline: self.deadline });
         let answered = core.block_on(async move { Ok(call.await) });
-        let (answer, grant) = answered.map_err(|error| self.error(operation, error))?;
+        let (answer, grant) = answered.map_err(|error| {
+            if error.execution() == Execution::Unknown {
+                // Given back again, permits that came back would be free twice.
+                self.holdings_mut().iter_mut().for_each(|holding| holding.held = 0);
+            }
+            self.error(operation, error)
+        })?;
         *self = grant;
         answer
     }

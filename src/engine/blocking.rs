@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 
 use super::runtimes::start_thread;
 use super::tasks::Tasks;
-use super::{Core, closed};
+use super::{Core, cut_off};
 use crate::error::Error;
 use crate::rt;
 
@@ -44,7 +44,7 @@ impl Core {
         runtime.spawn(async move {
             let _ = done.send(work.await);
         });
-        let answer = answer.recv().unwrap_or_else(|_| Err(closed()));
+        let answer = answer.recv().unwrap_or_else(|_| Err(cut_off()));
         drop(other);
         answer
     }

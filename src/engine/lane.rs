@@ -93,7 +93,7 @@ impl LaneState {
 
     /// The error for a request that finds the queue full; `None` if it may join.
     pub(super) fn is_full(&self, engine: &Engine) -> Option<Error> {
-        let limit = engine.opt_ins.max_waiters()?;
+        let limit = engine.max_waiters()?;
         let is_full = self.queue.len() >= limit as usize;
         is_full.then(|| Error::new(ErrorKind::QueueFull { limit }, Execution::NotExecuted))
     }
@@ -109,6 +109,12 @@ impl Engine {
     /// Whether its calls are numbered, because there is no log in which a repeated one could find its entry.
     pub(super) fn is_numbered(&self) -> bool {
         self.rules.policy().is_some() || self.has_policies() || self.is_plain_semaphore()
+    }
+
+    /// The most requests that may be queued; for a group, the least of its limiters.
+    pub(crate) fn max_waiters(&self) -> Option<u32> {
+        let members = self.members.iter().filter_map(|it| it.engine.opt_ins.max_waiters());
+        members.min().or(self.opt_ins.max_waiters())
     }
 
     pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {

@@ -400,3 +400,8 @@ impl Engine {
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, Execution::NotExecuted)
 }
+
+/// The client was closed during a call, which may have been sent.
+fn cut_off() -> Error {
+    closed().with_execution(Execution::Unknown)
+}

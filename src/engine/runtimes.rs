@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Core, Tasks, closed};
+use super::{Core, Tasks, closed, cut_off};
 use crate::error::Error;
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
@@ -92,7 +92,7 @@ impl Runtime {
         self.spawn(async move {
             let _ = done.send(work.await);
         });
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        answer.await.unwrap_or_else(|_| Err(cut_off()))
     }
 }
 

@@ -191,8 +191,8 @@ impl Gate {
             held.paused_until = pause.map(|pause| now + pause).or(held.paused_until);
             (is_first, pause)
         };
-        // Told once for all requests in flight.
-        if is_first {
+        // Told once for all requests in flight, and never of a time that is over.
+        if is_first && !hold.is_zero() {
             limiter.engine().observer.event(&Event::HeldBack { status: status.as_u16(), hold });
         }
         if let Some(pause) = pause {

@@ -217,7 +217,7 @@ impl Observer for Meters {
         };
         match acquire.outcome {
             AcquireOutcome::Granted(grant) => {
-                decided(&handles.granted, grant.decided_by(), grant.permits())
+                decided(&handles.granted, grant.decided_by(), grant.first_held())
             }
             AcquireOutcome::Denied(denial) => {
                 decided(&handles.denied, denial.decided_by(), acquire.permits)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::LONGEST_WAIT;
 use super::key::Key;
-use super::name::SUFFIXES;
+use super::name::{SUFFIXES, joined};
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
 use crate::error::{Error, Operation};
@@ -298,7 +298,7 @@ impl Limit {
     pub(super) fn limiter_name(&self, key: &str) -> String {
         match self.key.is_global {
             true => self.name.to_string(),
-            false => format!("{}:{key}", self.name),
+            false => joined(&self.name, key),
         }
     }
 

@@ -31,6 +31,12 @@ pub(super) fn escaped(key: &[u8]) -> String {
     shortened(escaped)
 }
 
+/// A limiter's name of a limit's and a key.
+pub(super) fn joined(limit: &str, key: &str) -> String {
+    let is_suffix = SUFFIXES.iter().any(|suffix| key.starts_with(&suffix[1..]));
+    format!("{limit}{}{key}", if is_suffix { "%3A" } else { ":" })
+}
+
 /// What the names of other keys begin with after that of their limiter, or semaphore, if that is a key too.
 pub(super) const SUFFIXES: [&str; 4] = [":value", ":permits", ":timeout", ":lanes"];
 
@@ -90,6 +96,8 @@ mod tests {
         assert_eq!(escaped(b"alice:permits:1"), "alice%3Apermits:1");
         assert_eq!(escaped(b"alice:timeout"), "alice%3Atimeout");
         assert_eq!(escaped(b":lanes:timeout"), "%3Alanes%3Atimeout");
+        assert_eq!(joined("api", "value"), "api%3Avalue");
+        assert_eq!(joined("api", "alice"), "api:alice");
     }
 
     /// docs/web.md promises this, so that operators can find the limiter of a key.

@@ -116,7 +116,9 @@ impl LimitRequest<'_> {
         }
         let handle = self.slot.known_handle(&self.key)?;
         let engine = handle.limiter.engine();
-        let is_joinable = !engine.answers_locally() && engine.semaphore.is_none();
+        // A shared call waits in another queue, one for each caller's key.
+        let is_bounded = engine.max_waiters().is_some();
+        let is_joinable = !engine.answers_locally() && engine.semaphore.is_none() && !is_bounded;
         (is_joinable && engine.rate().is_some()).then_some(handle)
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid};
 use futures::executor::block_on;
-use redisson_rate_limiter::{Client, Decision, Error, blocking};
+use redisson_rate_limiter::{Client, Decision, Error, LimiterOptions, blocking};
 
 const CHILDREN: usize = 4;
 const CALLS: usize = 50;
@@ -46,7 +46,9 @@ fn main() -> ExitCode {
         // All use the client that was there before, whose calls block.
         "blocking" => {
             let client = blocking::Client::connect(url.as_str()).expect("a client");
-            let limiter = client.limiter("api").expect("a name");
+            // No child may use what is leased here.
+            let lease = LimiterOptions::new().lease(20, Duration::from_secs(60));
+            let limiter = client.limiter_with("api", lease).expect("a name");
             assert!(limiter.try_acquire_now(1).expect("an answer").is_granted());
             fork_and(|| {
                 report(client.as_async().id(), &mut || limiter.try_acquire_now(1));

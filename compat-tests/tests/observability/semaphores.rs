@@ -29,3 +29,16 @@ async fn permits_that_are_lost_while_they_are_held_are_counted() {
     client.close().await;
     assert_eq!(lost(), 3.0);
 }
+
+#[tokio::test]
+async fn a_release_that_fails_is_counted() {
+    install();
+    let server = Server::start().await;
+    let client = Client::builder().deadline(ms(300)).connect(&server.url()).await.unwrap();
+    let jobs = client.concurrency_with("jobs", SemaphoreOptions::new().permits(5)).unwrap();
+    let permit = jobs.acquire(1).await.unwrap();
+    drop(server);
+    permit.release().await.unwrap_err();
+    let labels = [("operation", "release"), ("kind", "unavailable")];
+    assert_eq!(Scrape::take().sum("redisson_limiter_errors_total", &labels), 1.0);
+}

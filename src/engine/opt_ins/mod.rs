@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Called when permits may have come back, so that cached denials may no longer hold.
-    pub(super) fn forget_denials(&self) {
+    pub(crate) fn forget_denials(&self) {
         if let Some(denials) = self.opt_ins.denials.get() {
             denials.clear();
         }

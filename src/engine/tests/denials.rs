@@ -128,3 +128,21 @@ async fn options_belong_to_the_name_of_the_limiter() {
     client.close().await;
     assert_eq!(plain.try_acquire_now(1).await.unwrap_err().kind(), ErrorKind::Closed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_into_a_lease_ends_a_denial() {
+    let world = World::new();
+    let limiter = world.limiter(memory(60_000).lease(5, ms(900))).await;
+    // The first call learns the rate, the second one leases.
+    let _first = [grant(&limiter, 1).await, grant(&limiter, 1).await];
+    let others = world.client().limiter_with("api", LimiterOptions::new().greedy()).unwrap();
+    let rest = others.try_acquire_up_to(100).await.unwrap().into_grant().unwrap();
+    assert!(rest.permits() > 90, "{rest:?}");
+    let mut leased = grant(&limiter, 5).await;
+    assert_eq!(leased.decided_by(), DecidedBy::Lease);
+    settle().await;
+    let _ = denial(&limiter, 7).await;
+    assert_eq!(denial(&limiter, 7).await.decided_by(), DecidedBy::Memory);
+    assert_eq!(leased.refund(1).await.unwrap(), 1);
+    assert_eq!(denial(&limiter, 7).await.decided_by(), DecidedBy::Store);
+}

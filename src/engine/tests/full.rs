@@ -82,3 +82,25 @@ async fn a_limit_belongs_to_the_name_and_ends_with_its_last_handle() {
     drop(first);
     assert!(open(3).is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_group_has_the_least_bound_of_its_limiters() {
+    let world = World::new();
+    let client = world.client();
+    let limiters = [("one", 3), ("other", 2), ("third", 5)].map(|(name, waiters)| {
+        let options = LimiterOptions::new().max_waiters(waiters);
+        client.limiter_with(name, options).unwrap().with_rate(rate(100))
+    });
+    let group = client.all_of(&limiters).unwrap();
+    let _all = group.try_acquire_now(100).await.unwrap().into_grant().unwrap();
+    let wait = || {
+        let group = group.clone();
+        tokio::spawn(async move { group.acquire(1).await.map(drop) })
+    };
+    let waiting = [wait(), wait()];
+    settle().await;
+    assert_eq!(limit(group.try_acquire_now(1).await.unwrap_err()), 2);
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+}

@@ -149,6 +149,9 @@ async fn a_retry_after_is_logged() {
     assert!(one.is_ok() && other.is_ok());
     service.clone().oneshot(ask("")).await.unwrap();
     service.clone().oneshot(ask("429 1")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Nothing is held back.
+    service.clone().oneshot(ask("429 0")).await.unwrap();
     let lines = log.lines();
     let warned: Vec<_> = lines.iter().filter(|line| line.starts_with("WARN")).collect();
     assert_eq!(warned.len(), 2, "{lines:#?}");

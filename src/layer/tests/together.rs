@@ -117,9 +117,11 @@ async fn a_refusal_takes_nothing_and_names_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn limits_that_wait_or_answer_here_or_only_try_are_asked_alone() {
     let (client, store, _clock) = client();
-    let lease = LimiterOptions::new().denial_memory(Duration::from_secs(1));
+    let memory = LimiterOptions::new().denial_memory(Duration::from_secs(1));
+    let bounded = LimiterOptions::new().max_waiters(100);
     let alone = [
-        all(Rate::per_second(500)).options(lease),
+        all(Rate::per_second(500)).options(memory),
+        tenant(Rate::per_second(500)).options(bounded),
         all(Rate::per_second(500)).shadow(),
         all(Rate::per_second(500)).wait_up_to(Duration::from_secs(1)),
     ];
