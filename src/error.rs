@@ -265,7 +265,7 @@ impl Error {
         self.0.detail.is_some()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }

@@ -17,7 +17,7 @@ mod reserve;
 mod share;
 mod state;
 mod step;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;
 
 pub(crate) use self::events::*;

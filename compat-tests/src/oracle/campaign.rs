@@ -2,7 +2,7 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `ORACLE_OPS` | operations in all, 50,000 by default |
+//! | `ORACLE_OPS` | operations in all, 30,000 by default |
 //! | `ORACLE_RELEASES` | releases, separated by spaces, or `all` |
 //! | `ORACLE_SEED` | the seed of the programs, as a failure prints it |
 //! | `ORACLE_TABLE` | a file to which each campaign that passes appends its name, a tab, and its number of operations |
@@ -53,7 +53,7 @@ pub fn release_groups() -> Vec<Vec<String>> {
 /// The operations that a test may spend: its share of all.
 pub fn budget(share: f64) -> u64 {
     let all = std::env::var("ORACLE_OPS").ok();
-    let all = all.map_or(50_000.0, |n| n.replace('_', "").parse().expect("ORACLE_OPS is a number"));
+    let all = all.map_or(30_000.0, |n| n.replace('_', "").parse().expect("ORACLE_OPS is a number"));
     (all * share) as u64
 }
 

@@ -176,7 +176,7 @@ impl Keyspace {
     }
 
     /// The number of keys, including ended ones.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }

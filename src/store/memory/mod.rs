@@ -31,9 +31,9 @@ mod settle;
 mod share;
 mod wait;
 
-#[cfg(any(test, feature = "_raw-store"))]
+#[cfg(any(all(test, not(shuttle)), feature = "_raw-store"))]
 pub(crate) mod raw;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;
 
 pub(super) use acquire::*;

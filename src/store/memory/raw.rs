@@ -46,7 +46,6 @@ impl InProcessStore {
     }
 
     /// Replaces a key; `None` removes it.
-    #[cfg(any(all(test, not(shuttle)), feature = "_raw-store"))]
     #[doc(hidden)]
     pub fn raw_put(&self, name: &str, key: Option<Key>) {
         let mut space = self.enter();

@@ -32,7 +32,7 @@ mod nodes;
 mod open;
 mod race;
 mod reply;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;

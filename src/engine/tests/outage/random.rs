@@ -53,7 +53,7 @@ async fn most_in_a_second(seed: u64, case: Case) -> u64 {
         })
         .collect();
     let mut random = StdRng::seed_from_u64(seed);
-    for _ in 0..25 {
+    for _ in 0..10 {
         sleep(ms(random.random_range(50..1500))).await;
         world.set_away(true);
         sleep(ms(random.random_range(5..2500))).await;

@@ -3,12 +3,10 @@
 use crate::store::memory::InProcessStore;
 use crate::store::memory::keyspace::{Data, Slot};
 use crate::store::memory::log::Log;
-#[cfg(not(shuttle))]
 use crate::store::memory::raw::Snapshot;
 
 impl InProcessStore {
     /// Restores the state of a snapshot.
-    #[cfg(not(shuttle))]
     pub(crate) fn restore(&self, snapshot: &Snapshot) {
         self.flush();
         for (name, key) in snapshot {

@@ -15,12 +15,9 @@ use crate::wire::keys::Keys;
 mod differential;
 mod faults;
 mod foreign;
-#[cfg(not(shuttle))]
 mod listen;
 mod once;
-#[cfg(not(shuttle))]
 mod policies;
-#[cfg(not(shuttle))]
 mod semaphores;
 
 /// A store, and how long a call of it may take.

@@ -1,5 +1,6 @@
 //! Limiters with a policy: the rules in process and the scripts give the same answers and leave the same state.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ type Hash = BTreeMap<String, String>;
 struct World {
     runtime: tokio::runtime::Runtime,
     server: Server,
+    /// A connection to look at the server's state.
+    raw: RefCell<redis::Connection>,
     redis: Limited,
     memory: InProcessStore,
     keys: Keys,
@@ -44,6 +47,7 @@ impl World {
         let redis = store(&server.url(), Duration::from_secs(20)).unwrap();
         World {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            raw: server.raw().into(),
             server,
             redis,
             memory: in_process(),
@@ -55,7 +59,7 @@ impl World {
 
     /// Begins with nothing.
     fn clear(&mut self) {
-        redis::cmd("FLUSHALL").exec(&mut self.server.raw()).unwrap();
+        redis::cmd("FLUSHALL").exec(&mut self.raw.borrow_mut()).unwrap();
         self.memory = in_process();
         self.begun = Instant::now();
     }
@@ -116,7 +120,7 @@ impl World {
     /// The hash on the server.
     fn server_hash(&self) -> Hash {
         let fields: BTreeMap<String, Vec<u8>> =
-            redis::cmd("HGETALL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap();
+            redis::cmd("HGETALL").arg(&*self.keys.hash).query(&mut self.raw.borrow_mut()).unwrap();
         fields.into_iter().map(|(name, bytes)| (name, packed::text(&bytes))).collect()
     }
 
@@ -125,7 +129,7 @@ impl World {
         let server = self.server_hash();
         let key = self.memory.snapshot().remove(&*self.keys.hash);
         let left: i64 =
-            redis::cmd("PTTL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap();
+            redis::cmd("PTTL").arg(&*self.keys.hash).query(&mut self.raw.borrow_mut()).unwrap();
         let (process, ttl_ms) = match key.map(|key| (key.content, key.ttl_ms)) {
             None => (Hash::new(), None),
             Some((Content::Hash(fields), ttl_ms)) => (fields, ttl_ms),

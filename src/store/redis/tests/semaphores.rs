@@ -1,5 +1,6 @@
 //! Semaphores: the rules in process and the scripts give the same answers and leave the same state.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use super::{Limited, Server, store};
@@ -28,6 +29,8 @@ const NO_END: i64 = 922_337_203_685_477;
 struct World {
     runtime: tokio::runtime::Runtime,
     server: Server,
+    /// A connection to look at the server's state.
+    raw: RefCell<redis::Connection>,
     redis: Limited,
     memory: InProcessStore,
     keys: Keys,
@@ -54,6 +57,7 @@ impl World {
         let redis = store(&server.url(), Duration::from_secs(20)).unwrap();
         World {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            raw: server.raw().into(),
             server,
             redis,
             memory: InProcessStore::with_clock(Clock::manual(T0).0),
@@ -62,7 +66,7 @@ impl World {
     }
 
     fn clear(&self) {
-        redis::cmd("FLUSHALL").exec(&mut self.server.raw()).unwrap();
+        redis::cmd("FLUSHALL").exec(&mut self.raw.borrow_mut()).unwrap();
         self.memory.flush();
     }
 
@@ -92,7 +96,7 @@ impl World {
     }
 
     fn on_the_server(&self) -> State {
-        let mut raw = self.server.raw();
+        let mut raw = self.raw.borrow_mut();
         let out: Vec<(Vec<u8>, String)> = redis::cmd("ZRANGE")
             .arg(&*self.keys.value)
             .arg(&[0, -1])
@@ -111,7 +115,8 @@ impl World {
         let snapshot = self.memory.snapshot();
         assert_eq!(state, in_process(&snapshot, &self.keys));
         for key in [&self.keys.hash, &self.keys.value] {
-            let left: i64 = redis::cmd("PTTL").arg(&**key).query(&mut self.server.raw()).unwrap();
+            let left: i64 =
+                redis::cmd("PTTL").arg(&**key).query(&mut self.raw.borrow_mut()).unwrap();
             let ends = snapshot.get(&**key).and_then(|key| key.ttl_ms);
             // The server's time goes on; the other's does not.
             let are_alike = |ends: i64| (ends - 60_000..=ends).contains(&left);

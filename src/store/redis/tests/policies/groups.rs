@@ -270,7 +270,7 @@ fn a_repeated_call_of_a_group_counts_once_for_each_limiter() {
         world.on_server(&group.call(T0 + later, lane("b", 2), &after)).unwrap();
         if let Some(keys) = group.keys.get(lost).filter(|_| group.keys.len() > 1) {
             // One of them was deleted meanwhile.
-            redis::cmd("DEL").arg(&*keys.hash).exec(&mut world.server.raw()).unwrap();
+            redis::cmd("DEL").arg(&*keys.hash).exec(&mut world.raw.borrow_mut()).unwrap();
         }
         let max_age_us = is_too_old.then_some(0);
         let again = LaneCall { max_age_us, ..lane("a", 1) };

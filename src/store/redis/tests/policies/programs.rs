@@ -158,7 +158,7 @@ fn damage(world: &World, field: usize, text: Option<&str>) -> Option<Hash> {
 }
 
 pub(super) fn replace(world: &World, fields: Hash) {
-    let mut raw = world.server.raw();
+    let mut raw = world.raw.borrow_mut();
     let key = &*world.keys.hash;
     let ttl_ms = world.memory.snapshot().get(key).and_then(|key| key.ttl_ms);
     redis::cmd("DEL").arg(key).exec(&mut raw).unwrap();

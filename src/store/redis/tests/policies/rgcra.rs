@@ -16,7 +16,7 @@ impl World {
     /// Writes the configuration as Redisson does.
     fn configure(&mut self, fields: &[(&str, &str)]) {
         let key = &*self.keys.value;
-        let mut connection = self.server.raw();
+        let mut connection = self.raw.borrow_mut();
         redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
         redis::cmd("HSET").arg(key).arg(fields).exec(&mut connection).unwrap();
         let fields = fields.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));

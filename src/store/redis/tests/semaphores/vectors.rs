@@ -37,7 +37,7 @@ fn state(keys: &Value, name: &Keys) -> Option<State> {
 
 impl World {
     fn restore(&self, state: &State) {
-        let mut raw = self.server.raw();
+        let mut raw = self.raw.borrow_mut();
         redis::cmd("FLUSHALL").exec(&mut raw).unwrap();
         if let Some(value) = &state.value {
             redis::cmd("SET").arg(&*self.keys.hash).arg(value).exec(&mut raw).unwrap();
@@ -55,7 +55,8 @@ impl World {
     fn found(&self) -> State {
         let super::State { value, out } = self.on_the_server();
         let ends = [&self.keys.hash, &self.keys.value].map(|key| {
-            let left: i64 = redis::cmd("PTTL").arg(&**key).query(&mut self.server.raw()).unwrap();
+            let left: i64 =
+                redis::cmd("PTTL").arg(&**key).query(&mut self.raw.borrow_mut()).unwrap();
             left >= 0
         });
         State { value, out, ends }

@@ -38,7 +38,7 @@ fn damage_heals_in_process() {
 /// The divergence, the damage, and the permits taken after the first call.
 type Case = (u8, &'static [Damage], &'static [(u64, i64)]);
 
-/// The cases at which Redisson fails (`oracle_damage.rs`).
+/// The cases at which Redisson fails (`oracle_redisson/damage.rs`).
 const CASES: &[Case] = &[
     (1, &[Damage::LogRemoved], &[]),
     (1, &[Damage::LogRemoved, Damage::ValueLowered(4)], &[(2_000, 1)]),
