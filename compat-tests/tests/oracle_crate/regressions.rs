@@ -30,16 +30,23 @@ async fn from_theirs(release: &str, program: Program) {
 }
 
 async fn in_lockstep_by(rules: Rules, release: &str, program: Program) {
-    let server = Server::start().await;
-    let clients = client_ids(3);
-    let theirs = Oracle::on(&server, 0, release, &clients).await;
-    let known = of_this_crate_and(release, NEWEST);
-    let ours = Ours::on(&server, 1, &clients).await;
-    let done = lockstep::run(&program, &clients, (&theirs, &ours), rules, &known).await;
-    assert_eq!(done, Ok(program.steps.len()), "on a server");
-    let ours = Ours::in_process(&clients);
-    let done = lockstep::run(&program, &clients, (&theirs, &ours), rules, &known).await;
-    assert_eq!(done, Ok(program.steps.len()), "in process");
+    // A program that ends early, as the machine was busy for too long, begins again.
+    for _ in 0..5 {
+        let server = Server::start().await;
+        let clients = client_ids(3);
+        let theirs = Oracle::on(&server, 0, release, &clients).await;
+        let known = of_this_crate_and(release, NEWEST);
+        let ours = Ours::on(&server, 1, &clients).await;
+        let on_server = lockstep::run(&program, &clients, (&theirs, &ours), rules, &known).await;
+        let ours = Ours::in_process(&clients);
+        let in_process = lockstep::run(&program, &clients, (&theirs, &ours), rules, &known).await;
+        let steps = [("on a server", on_server), ("in process", in_process)]
+            .map(|(site, done)| done.unwrap_or_else(|failure| panic!("{site}: {failure}")));
+        if steps == [program.steps.len(); 2] {
+            return;
+        }
+    }
+    panic!("the machine was busy all the time");
 }
 
 async fn heals(trial: Trial) {
