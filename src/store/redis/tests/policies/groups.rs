@@ -258,12 +258,7 @@ fn a_repeated_call_of_a_group_counts_once_for_each_limiter() {
     let programs = (policies(), costs(), costs(), costs(), 0..3000_i64, any::<bool>(), 0..4_usize);
     check(150, programs, |world, (policies, before, groups, after, later, is_too_old, lost)| {
         let group = Group::new(policies);
-        let lane = |name: &str, number| LaneCall {
-            name: name.into(),
-            number,
-            abandon: None,
-            max_age_us: None,
-        };
+        let lane = |name: &str, number| LaneCall::new(name.into(), number);
         world.on_server(&group.call(T0, lane("b", 1), &before)).unwrap();
         let first_call = group.call(T0, lane("a", 1), &groups);
         let first = world.on_server(&first_call).unwrap();
@@ -328,4 +323,28 @@ fn a_calendar_of_a_group_is_asked_around_the_servers_time() {
     }
     let reply = world.on_server(&call).unwrap();
     assert_eq!(reply.limits.iter().map(|it| it.left).collect::<Vec<_>>(), [3, 1, 7]);
+}
+
+/// Each answer names one limiter whose stored parameters are others than the handle's.
+#[test]
+fn a_group_of_stored_calendars_follows_what_is_stored() {
+    let world = World::new();
+    let calendar = |limit, unit| Policy::calendar_window(limit, unit).unwrap();
+    let stored = [
+        calendar(3, CalendarUnit::Year),
+        calendar(9, CalendarUnit::Quarter),
+        calendar(5, CalendarUnit::Week),
+    ];
+    let handles = [CalendarUnit::Day, CalendarUnit::Month, CalendarUnit::Day];
+    let group = Group::new(handles.map(|unit| calendar(1, unit)).into());
+    let lane = LaneCall { name: "aaaaaaaa0".into(), ..LaneCall::first() };
+    let mut call = group.call(0, lane, &[([1; 3], 0, 2)]);
+    for ((keys, call), policy) in call.0.iter_mut().zip(stored) {
+        (call.at, call.of.is_stored) = (None, true);
+        let (of, rule) = (policy.into(), ChangeRule::Keep);
+        let change = PolicyChangeCall { of, at: None, rule, keep_alive_ms: 0 };
+        world.runtime.block_on(world.redis.run(keys, change)).unwrap();
+    }
+    let reply = world.on_server(&call).unwrap();
+    assert_eq!(reply.limits.iter().map(|it| it.left).collect::<Vec<_>>(), [1, 7, 3]);
 }

@@ -28,7 +28,7 @@ fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
     let group = (
         number(u32::MAX.into()),
         wait,
-        prop_oneof![4 => Just(1_u64), 1 => 1..=40_u64, 1 => Just(8192)],
+        prop_oneof![4 => Just(1_u64), 1 => 0..=40_u64, 1 => Just(8192)],
     );
     let group = group.prop_map(|(permits, max_wait_ms, count)| RequestGroup {
         permits,
