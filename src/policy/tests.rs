@@ -285,7 +285,7 @@ fn ceiling(policy: &Policy, us: i64, last: u64) -> Option<u64> {
 }
 
 /// Two policies with other limits, but the same pace, window, or portions; of portions another alignment too.
-fn versions() -> impl Strategy<Value = (Policy, Policy)> {
+pub(crate) fn versions() -> impl Strategy<Value = (Policy, Policy)> {
     let limits = (1..=9_u64, 1..=9_u64, 1..=3_u64);
     (0..COUNTING, limits, 1000..=1400_u64, any::<[bool; 2]>()).prop_map(
         |(kind, (first, second, refill), us, is_aligned)| {
