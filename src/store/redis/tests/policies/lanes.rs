@@ -264,8 +264,9 @@ fn a_repeated_call_gets_the_same_grants() {
                 let first = world.run(&again).unwrap();
                 world.run(&call(&policy, T0 + later, lane("b", 2), after)).unwrap();
                 again.at = Some(T0 + later + 1);
-                again.lane.max_age_us = is_too_old.then_some(0);
-                let hash = world.server_hash();
+                let overtaken = again.lane.again(0);
+                again.lane = overtaken.again(if is_too_old { 0 } else { 1 << 50 });
+                let mut hash = world.server_hash();
                 let second = world.run(&again).unwrap();
                 if first.outcomes.iter().all(|group| {
                     !matches!(group.outcome, Outcome::Granted | Outcome::Scheduled { .. })
@@ -278,6 +279,8 @@ fn a_repeated_call_gets_the_same_grants() {
                     prop_assert_eq!(grants(&groups, &first), grants(&groups, &second));
                     let of = |reply: &AcquireReply| (reply.mark.unwrap().at, mark(reply));
                     prop_assert_eq!(of(&first), of(&second));
+                    // Nothing changes but the number of the attempt.
+                    hash.get_mut("@a").unwrap().replace_range(..1, "\u{3}");
                     prop_assert_eq!(hash, world.server_hash());
                     // Nothing is granted behind a request that waits.
                     let mut waits = false;
@@ -288,6 +291,8 @@ fn a_repeated_call_gets_the_same_grants() {
                         prop_assert!(!(waits && is_grant), "{:?}", second);
                     }
                 }
+                again.lane = overtaken;
+                prop_assert!(world.run(&again).unwrap_err().to_string().contains("later call"));
                 Ok(())
             },
         );
