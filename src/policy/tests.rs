@@ -375,6 +375,23 @@ fn a_bucket_is_shown_as_it_was_configured() {
     }
 }
 
+/// Also once the lowered bucket is full, and its key is kept for as long.
+#[test]
+fn what_was_used_beyond_a_lowered_capacity_counts_until_it_is_gained() {
+    let minute = Duration::from_secs(60);
+    for of in [Policy::bucket, Policy::interval_bucket] {
+        let mut limiter = Limiter::new(&of(100, 10, minute).unwrap());
+        limiter.take(T0, 100).unwrap();
+        limiter.policy = of(1, 10, minute).unwrap();
+        limiter.take(T0 + 1_000_000, 1).unwrap_err();
+        let ttl_ms = limiter.store.snapshot().into_values().filter_map(|key| key.ttl_ms).max();
+        assert!(ttl_ms >= Some(599_000), "{ttl_ms:?}");
+        assert_eq!(limiter.peek(T0 + 300_000_000).available, 1);
+        limiter.policy = of(100, 10, minute).unwrap();
+        assert_eq!(limiter.peek(T0 + 300_000_000).available, 50);
+    }
+}
+
 /// Each text names the operation once.
 #[tokio::test]
 async fn what_a_policy_does_not_have_is_refused() {
