@@ -593,7 +593,10 @@ proptest! {
     #[test]
     fn versions_side_by_side_are_granted_what_one_would_be(
         (first, second) in versions(),
-        calls in prop::collection::vec((any::<bool>(), 0..=4_i64, prop_oneof![40 => Just(0_i64), 1 => 0..=300_i64]), 50..150),
+        calls in prop::collection::vec(
+            (any::<bool>(), 0..=4_i64, prop_oneof![40 => Just(0_i64), 1 => 0..=300_i64]),
+            50..150,
+        ),
     ) {
         let policies = [first, second];
         let granted = |policy_of: &dyn Fn(bool) -> usize| {
