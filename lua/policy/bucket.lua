@@ -13,7 +13,12 @@ end
 if not x then
   x, y, z = now, plus(now, 0, limit - initial)
 elseif y < now then
-  y, z, tail = now, 0, ''
+  if tail ~= '' then
+    -- What a full bucket gains counts for the permits beyond its limit, in whole microseconds each.
+    local excess = numbers('<I4', tail) - floor((now - y - (z > 0 and 1 or 0)) / ceil(q / r))
+    tail = excess > 0 and pack('<I4', excess) or ''
+  end
+  y, z = now, 0
 end
 free = limit - worth(now, 0, y, z, limit)
 if free < 0 then
@@ -25,6 +30,9 @@ end
 x, y, z = x + p, plus(y, z, p)
 -- A bucket that starts with less than it holds is kept for a while once it is full: it would be emptied by expiring.
 ends = y + 1 + (initial < limit and plus(0, 0, limit) + 60000000 or 0)
+if tail ~= '' then
+  ends = ends + min(3155760000000000, numbers('<I4', tail) * ceil(q / r))
+end
 --- wait
 local t, f = plus(y, z, p - limit)
 us = t + (f > 0 and 1 or 0) - now
@@ -51,7 +59,13 @@ function give(mark, _, p)
 end
 
 function change(switch)
-  local used = limit - free
+  local before, old_r, old_q = limit - free, r, q
   local _, clamped = switch()
-  y, z = plus(now, 0, clamped(used))
+  local used = clamped(before)
+  if r == old_r and q == old_q then
+    -- The fraction of a permit that was gained since stays, however often this happens.
+    y, z = plus(y, z, used - before)
+  else
+    y, z = plus(now, 0, used)
+  end
 end

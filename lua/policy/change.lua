@@ -5,13 +5,16 @@ local has_changed, is_replay, gave = false, false, nil
 local total, given, given_f, _ = 0, 0, 0, nil
 if record then
   _, _, total, given, _, given_f = numbers(RECORD, record)
-  abandon, max_age = tonumber(abandon), tonumber(max_age)
-  is_replay = last == number and not (max_age and now - at > max_age)
+  local first, max_age = number, math.huge
+  if (again or '') ~= '' then
+    first, max_age = numbers('<I7I7', again)
+  end
+  is_replay = last >= first and now - at <= max_age
   if last > number then
     return {-11}
   elseif is_replay and action == 'give' then
     return {0, total}
-  elseif not is_replay and total > 0 and (last == number or abandon and last >= abandon) then
+  elseif not is_replay and total > 0 and last >= min(first, tonumber(abandon) or first) then
     gave = give(given, given_f, total)
     roll()
   end

@@ -92,6 +92,7 @@ for i, it in ipairs(limits) do
     it.write(it.granted, it.is_short)
   elseif it.is_replay then
     states[i] = {it.available(), it.given, it.given_f, it.at, 1 + it.total, 0, it.notes}
+    it.write()
   else
     -- A limiter that has lost the record has nothing to give back.
     states[i] = {it.available(), 0, 0, now, 0, it.gave, it.notes}

@@ -1,7 +1,7 @@
 -- Reads limiters with policies that are decided together.
 --
 -- KEYS   the hash of each limiter
--- ARGV   for each limiter the nine arguments of its own call, as head.lua has them. Lane, number, abandon, max_age
+-- ARGV   for each limiter the nine arguments of its own call, as head.lua has them. Lane, number, abandon, again
 --        and time are the same for all, and so are the waits and counts of the requests
 -- reply  as for one limiter, or one of its failures with the hash's key as the fourth element
 local limits, is_replay, decide = {}, false, nil

@@ -13,7 +13,8 @@
 --        action     '' to take, give, peek; or how parameters change: keep, scale, reset
 --        is_stored  1 if the stored parameters are in force, whatever `wanted` says
 --        abandon    the lowest number of a call in this lane whose grant nobody uses, as text
---        max_age    the age in microseconds beyond which an earlier grant of this call is not used, as text
+--        again      of an attempt that is not the call's first: the number of the first, and the age in microseconds
+--                   beyond which an earlier grant of the call is not used
 -- reply  take   the new record of the lane: all is granted; or {0, now, limits, outcomes …}: limits having for each
 --               limiter {available, mark, its fraction, time of the decision, 0 or 1 + what it granted before, what
 --               came back of what the lane had abandoned, 1 if the parameters are others now + 2 if the lane's last
@@ -27,7 +28,7 @@
 --        or {-8, 0, field=text}: unreadable; {-9}: no parameters are stored; {-10, now, parameters}: the bounds are
 --        not around now, or for other parameters; {-11}: a later call of the lane was carried out;
 --        {-12, 0, text}, {-13, 0, text}: the application is not listed, the format of the others is not followed
-local wanted, lane, requests, bounds, action, is_stored, abandon, max_age = unpack(ARGV, 1, 8)
+local wanted, lane, requests, bounds, action, is_stored, abandon, again = unpack(ARGV, 1, 8)
 -- How long records are kept at least, in ms; how much longer than necessary a key lives, so that few calls prolong it.
 local HORIZON, MARGIN = 60000, 10000
 -- The state: x is the mark of the last grant, nil without a state; with `has_fraction`, y is the mark's fraction. In

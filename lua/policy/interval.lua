@@ -2,40 +2,44 @@
 --
 -- State: x counts the permits ever taken, from the time of the first use on; y permits are left; z is the time of the
 -- last portion.
--- If there were always portions, the last one by now is at `latest`.
-local refill, period, initial, is_aligned, latest = 0, 0, 0, false, 0
+-- Portions come at times that are 1 less than `aligned` modulo the period; if that is 0, a period after the last one. By
+-- now the last one of these times is `latest`. After a change `z` need not be one of them.
+local refill, period, initial, aligned, latest = 0, 0, 0, 0, 0
 has_excess = true
 
 --- parameters
 if #text == 28 then
-  -- Aligned is 0 if the first use begins the first period, else 1 more than a time at which a portion comes.
-  local aligned
   limit, refill, period, initial, aligned = numbers('<I4I4I7I4I7', text, 3)
-  is_valid, is_aligned = refill > 0 and period > 0 and initial <= limit, aligned > 0
-  latest = is_aligned and max(0, now - (now - aligned + 1) % period) or now
+  is_valid = refill > 0 and period > 0 and initial <= limit
+  latest = aligned > 0 and max(0, now - (now - aligned + 1) % period) or now
 end
 --- roll
 if not x then
   x, y, z = now, initial, latest
 end
-local portions = floor((now - z) / period)
+local portions = floor((latest - z) / period)
 if portions >= 1 then
-  y = max(y, min(limit, y + min(portions, ceil(limit / refill)) * refill))
-  z = z + portions * period
-elseif portions < -1 then
+  -- What comes beyond the limit counts for the permits that were used beyond it.
+  local excess = tail == '' and 0 or numbers('<I4', tail)
+  local left = y + min(portions, ceil((limit + excess) / refill)) * refill
+  excess = max(0, excess - max(0, left - limit))
+  y, tail = max(y, min(limit, left)), excess > 0 and pack('<I4', excess) or ''
+  z = aligned > 0 and latest or z + portions * period
+elseif z - now > period then
   -- The clock went back.
   z = latest
 end
 free = min(y, limit)
-if free == limit then
-  tail = ''
-end
 --- take
 x, y = x + p, y - p
 local kept = initial < limit and ceil(limit / refill) * period + 60000000 or 0
-ends = z + ceil(max(0, limit - y) / refill) * period + kept
+local missing = max(0, limit - y) + (tail == '' and 0 or numbers('<I4', tail))
+ends = z + min(3155760000000000, ceil(missing / refill) * period) + kept
+if aligned > 0 then
+  ends = ends + (aligned - 1 - z) % period
+end
 --- wait
-us = z + ceil((p - y) / refill) * period - now
+us = z + ceil((p - y) / refill) * period + (aligned > 0 and (aligned - 1 - z) % period or 0) - now
 --- functions
 function give(mark, _, p)
   if mark > x then
@@ -51,5 +55,5 @@ function change(switch)
   local used = limit - y
   local _, clamped = switch()
   y = limit - clamped(max(0, used))
-  z = is_aligned and latest or z + max(0, floor((now - z) / period)) * period
+  z = z + max(0, floor((now - z) / period)) * period
 end

@@ -1,12 +1,12 @@
 -- The usual calls, before any function is made: equal requests, on the first attempt, under the parameters in force, that
 -- are all granted in a lane that has called before, or all refused by a limiter that has been used.
 if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or '') == '' and
-    (not record or last < number and at <= now) and permits <= limit then
+    (again or '') == '' and (not record or last < number and at <= now) and permits <= limit then
   local p, allowed, us = permits * count, 0, nil
   if start then
     allowed = min(longest * 1000, max_delay)
   end
-  if record and (not start and p <= free or start and count == 1 and start - now <= allowed) then
+  if record and p > 0 and (not start and p <= free or start and count == 1 and start - now <= allowed) then
     local starts = start
     free = free - p
     do

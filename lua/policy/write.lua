@@ -2,6 +2,13 @@
 -- unless time must begin for a limiter that starts with too few permits. A call without requests leaves its record
 -- in any case, so that what it abandons is stale if it comes later.
 local function write(granted, has_denied)
+  if is_replay then
+    -- Attempts before this one are stale from now on.
+    if last < number then
+      call('HSET', lanes_key, lane, pack('<I7', number) .. string.sub(record, 8))
+    end
+    return
+  end
   local has_record = granted > 0 or gave or lane ~= '' and #requests == 7
   local is_used = was_used or granted > 0 or has_denied
   if not (has_record or has_changed or is_change or is_used and not was_used) then

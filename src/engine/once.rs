@@ -18,7 +18,7 @@ use crate::queue::Request;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, OutcomeGroup, RequestGroup, Store,
 };
-use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
+use crate::wire::entry::EntryId;
 
 impl Engine {
     /// Asks the store for the permits of a key. If the future is dropped, the call may still be executed;
@@ -61,10 +61,18 @@ impl Engine {
         let left = self.left_of(rate, reply.left);
         let entry = Entry::new(id, reply.entry_date, permits);
         let decided = Arc::new(Decided::new(self, entry, rate, left));
-        match (reply.outcomes[0].outcome, behind) {
-            (Outcome::Granted, _) => Ok(Answer::Granted(Granted::new(decided, permits, None))),
-            (Outcome::Refused(wait, _), _) => Ok(Answer::Denied { wait, by: None, decided }),
-            (_, Some(wait)) if permits <= self.most_permits(rate) => Ok(Answer::Refused(wait)),
+        let most = match self.rules.policy() {
+            // What is stored is not known here.
+            Some(policy) if policy.is_stored => u64::MAX,
+            Some(policy) => policy.rules.limit(),
+            None => self.most_permits(rate),
+        };
+        match (reply.outcomes.first().map(|group| group.outcome), behind) {
+            (Some(Outcome::Granted), _) => {
+                Ok(Answer::Granted(Granted::new(decided, permits, None)))
+            }
+            (Some(Outcome::Refused(wait, _)), _) => Ok(Answer::Denied { wait, by: None, decided }),
+            (_, Some(wait)) if permits <= most => Ok(Answer::Refused(wait)),
             _ => Err(self.exceeds(permits, rate, Execution::Executed)),
         }
     }
@@ -95,8 +103,8 @@ impl Engine {
             };
             let mut groups = call.groups.clone();
             if is_behind {
-                // More than there can be: a policy keeps no headroom.
-                groups[0].permits = MAX_ENTRY_PERMITS;
+                // Without a request, only the record of an earlier grant is read.
+                groups[0].count = 0;
             }
             engine.attempt(engine.policy_call(policy, LaneCall::only(call.id), groups), limit)
         };

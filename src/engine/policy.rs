@@ -28,31 +28,33 @@ pub(super) const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
 
 impl Flight {
     pub(super) fn attempt_policy(
-        &self,
+        &mut self,
         policy: &Followed,
         groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
-        let engine = &self.engine;
         let Some(lane) = self.lane_call() else {
             unreachable!("the calls of a limiter with a policy are numbered")
         };
+        let engine = &self.engine;
         // This client's rate, whatever the stored parameters are by which it was decided.
         let rate = policy.rate();
         let answer = engine.attempt(engine.policy_call(policy, lane, groups.to_vec()), limit);
         answer.map(move |reply| reply.map(|reply| AcquireReply { rate, ..reply })).boxed()
     }
 
-    /// The call's number for this attempt. A grant is dated when it was decided. One whose answer comes too late is
-    /// made anew.
-    pub(super) fn lane_call(&self) -> Option<LaneCall> {
+    /// The number of this attempt, which is about to be made. A grant is dated when it was decided. One whose answer
+    /// comes too late is made anew.
+    pub(super) fn lane_call(&mut self) -> Option<LaneCall> {
         let engine = &self.engine;
         let own = engine.rules.policy();
         let members = engine.members.iter().filter_map(|member| member.engine.rules.policy());
         let interval_ms = own.into_iter().chain(members).map(|it| it.rate().interval_ms()).min()?;
-        let max_age = || engine.core.latency.longest_on_time(interval_ms);
-        let max_age_us = (!self.attempts.is_first()).then(max_age);
-        Some(LaneCall { max_age_us, ..self.number.clone()? })
+        let number = self.number.as_mut()?;
+        if !self.attempts.is_first() {
+            *number = number.again(engine.core.latency.longest_on_time(interval_ms));
+        }
+        Some(number.clone())
     }
 
     /// Nobody uses what the call was granted, or may yet be. A call of its own gives it back, from the client's own thread,
@@ -61,7 +63,7 @@ impl Flight {
         let engine = &self.engine;
         let is_closed = engine.core.outages.is_closed();
         let Some(number) = self.number.as_ref().filter(|_| !is_closed) else { return };
-        let back = LaneCall { abandon: Some(number.number), ..number.next() };
+        let back = LaneCall { abandon: Some(number.first), ..number.next() };
         let turn = {
             let mut calls = lock(&engine.abandoned.calls);
             calls.push_back((back, instant_after(BACKGROUND_DEADLINE + LONGEST_ATTEMPTS)));

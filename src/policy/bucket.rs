@@ -56,6 +56,10 @@ impl Rules for Bucket {
         true
     }
 
+    fn pace(&self) -> Option<Pace> {
+        Some(self.pace)
+    }
+
     fn roll(&self, state: Option<State>, now: i64) -> State {
         let missing = (self.capacity - self.initial) as i64;
         let Some(mut state) = state else {
@@ -63,7 +67,9 @@ impl Rules for Bucket {
             return State { x: now, y: y as u64, z, ..State::default() };
         };
         if full(&state).0 < now {
-            state.excess = 0;
+            // What a full bucket gains counts for the permits beyond its limit.
+            let us = (now - ceil(full(&state))) as u64;
+            state.excess = state.excess.saturating_sub(us / self.pace.whole_us());
         }
         // If the clock went back, the bucket would otherwise stay more than empty.
         let time = full(&state).clamp((now, 0), self.filled(now));
@@ -99,12 +105,19 @@ impl Rules for Bucket {
     }
 
     fn ends(&self, state: &State) -> i64 {
-        state.y as i64 + 1 + kept_longer(self.initial, self.capacity, self.window())
+        let excess = state.excess.saturating_mul(self.pace.whole_us()).min(CENTURY as u64);
+        state.y as i64 + 1 + kept_longer(self.initial, self.capacity, self.window()) + excess as i64
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        let used = state.clamped(old.used(state, now), self.capacity, scaled);
-        set_full(state, self.pace.plus((now, 0), used as i64));
+        let before = old.used(state, now);
+        let used = state.clamped(before, self.capacity, scaled);
+        // At the same pace the fraction of a permit that was gained since stays, however often this happens.
+        let (from, count) = match old.pace() == Some(self.pace) {
+            true => (full(state), used as i64 - before as i64),
+            false => ((now, 0), used as i64),
+        };
+        set_full(state, self.pace.plus(from, count));
     }
 }
 
@@ -150,6 +163,11 @@ impl Pace {
         allowed
     }
 
+    /// The time between two permits, rounded up to whole microseconds.
+    fn whole_us(self) -> u64 {
+        self.every.div_ceil(self.permits)
+    }
+
     /// The time `count` permits later; earlier if negative.
     pub(crate) fn plus(self, (t, f): Time, count: i64) -> Time {
         let permits = i128::from(self.permits);
@@ -184,12 +202,21 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// The time in which this many permits come.
+    /// The time in which this many permits come; at most a century.
     pub(crate) fn gained(&self, permits: u64) -> i64 {
-        (permits.div_ceil(self.refill) * self.period) as i64
+        let us = permits.div_ceil(self.refill).saturating_mul(self.period);
+        us.min(CENTURY as u64) as i64
     }
 
-    /// The time of the last portion by now, if there were always portions.
+    /// The time at which this many permits more have come.
+    fn time_of(&self, state: &State, permits: u64) -> i64 {
+        let last = state.z as i64;
+        // After a change the last portion need not have come at one of the aligned times.
+        let until = |aligned: u64| (aligned as i64 - last).rem_euclid(self.period as i64);
+        last + self.aligned.map_or(0, until) + self.gained(permits)
+    }
+
+    /// The last time by now at which a portion may come.
     fn latest(&self, now: i64) -> i64 {
         self.aligned.map_or(now, |aligned| {
             (now - (now - aligned as i64).rem_euclid(self.period as i64)).max(0)
@@ -214,18 +241,20 @@ impl Rules for Interval {
         let latest = self.latest(now) as u64;
         let new = || State { x: now, y: self.initial, z: latest, ..State::default() };
         let mut state = state.unwrap_or_else(new);
-        let portions = (now - state.z as i64).div_euclid(self.period as i64);
+        let portions = (latest as i64 - state.z as i64).div_euclid(self.period as i64);
         if portions >= 1 {
-            let count = self.capacity.div_ceil(self.refill).min(portions as u64);
-            let left = (state.y + count * self.refill).min(self.capacity);
-            state.y = left.max(state.y);
-            state.z += portions as u64 * self.period;
-        } else if portions < -1 {
+            let count = (self.capacity + state.excess).div_ceil(self.refill).min(portions as u64);
+            let left = state.y + count * self.refill;
+            // What comes beyond the capacity counts for the permits that were used beyond it.
+            state.excess = state.excess.saturating_sub(left.saturating_sub(self.capacity));
+            state.y = left.min(self.capacity).max(state.y);
+            state.z = match self.aligned {
+                Some(_) => latest,
+                None => state.z + portions as u64 * self.period,
+            };
+        } else if state.z as i64 - now > self.period as i64 {
             // The clock went back.
             state.z = latest;
-        }
-        if state.y >= self.capacity {
-            state.excess = 0;
         }
         state
     }
@@ -240,7 +269,7 @@ impl Rules for Interval {
     }
 
     fn wait(&self, state: &State, now: i64, permits: u64) -> i64 {
-        state.z as i64 + self.gained(permits.saturating_sub(state.y)) - now
+        self.time_of(state, permits.saturating_sub(state.y)) - now
     }
 
     fn give(&self, state: &mut State, _: i64, (mark, _): Mark, permits: u64) -> u64 {
@@ -253,7 +282,7 @@ impl Rules for Interval {
     }
 
     fn ends(&self, state: &State) -> i64 {
-        let full = state.z as i64 + self.gained(self.capacity.saturating_sub(state.y));
+        let full = self.time_of(state, self.capacity.saturating_sub(state.y) + state.excess);
         full + kept_longer(self.initial, self.capacity, self.window())
     }
 
@@ -261,10 +290,7 @@ impl Rules for Interval {
         let used = state.clamped(old.used(state, now), self.capacity, scaled);
         state.y = self.capacity - used;
         let periods = (now - state.z as i64).max(0) as u64 / self.period;
-        state.z = match self.aligned {
-            Some(_) => self.latest(now) as u64,
-            None => state.z + periods * self.period,
-        };
+        state.z += periods * self.period;
     }
 }
 

@@ -7,6 +7,7 @@ use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::store::{LaneCall, Wait, refusal};
 use crate::wire::keys::Keys;
 
+use super::bucket::Pace;
 use super::decide::Share;
 use super::packed::{MS, PERMITS, WIDE, packed, unpacked};
 use super::{ChangeRule, Followed, Policy};
@@ -75,6 +76,11 @@ pub(crate) trait Rules {
 
     fn has_excess(&self) -> bool {
         false
+    }
+
+    /// The pace at which a bucket gains permits evenly.
+    fn pace(&self) -> Option<Pace> {
+        None
     }
 
     /// The state as of now, with nothing taken.
@@ -242,7 +248,7 @@ impl Limiter {
     /// Looks for the call, and gives back what its lane has abandoned.
     fn find_call(&mut self, lane: &LaneCall, record: Record) -> Result<(), Error> {
         self.notes.went_back = record.at > self.now;
-        let is_same = record.number == lane.number;
+        let is_same = record.number >= lane.first;
         let age = (self.now - record.at).max(0) as u64;
         if record.number > lane.number {
             return Err(refusal::stale());
@@ -324,6 +330,18 @@ impl Limiter {
             true => self.write(space, keys, is_recorded.then_some(granted), false),
             false => Ok(()),
         }
+    }
+
+    /// Of a call that was decided before, leaves the number of this attempt, so that those before it are stale.
+    pub(crate) fn confirm(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
+        if let (Some(lane), Some(record)) = (&self.lane, &self.replay)
+            && record.number < lane.number
+        {
+            let record = Record { number: lane.number, ..record.clone() };
+            let text = record.text(self.policy.is_queue());
+            space.hash_mut(&keys.hash)?.insert(lane_field(lane), text);
+        }
+        Ok(())
     }
 
     pub(crate) fn give(

@@ -202,7 +202,7 @@ impl Limiter {
 fn next_call() -> LaneCall {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    LaneCall { name: "a".into(), number, abandon: None, max_age_us: None }
+    LaneCall::new("a".into(), number)
 }
 
 /// A step of a history: time passes, by a part of the window in 64ths and microseconds; then permits are taken, or
@@ -264,6 +264,47 @@ fn any_small(kinds: usize) -> impl Strategy<Value = Policy> {
 
 /// All policies but the queue, which is the last one.
 const COUNTING: usize = KINDS - 1;
+
+/// The most permits in an interval of this length, at the end of which `last` are granted, if it is bounded here.
+fn ceiling(policy: &Policy, us: i64, last: u64) -> Option<u64> {
+    let limit = policy.limit();
+    let gained = |pace: bucket::Pace| {
+        (u128::from(pace.permits) * us as u128 / u128::from(pace.every)) as u64
+    };
+    Some(match &policy.0 {
+        Kind::Bucket(bucket) => limit + gained(bucket.pace),
+        Kind::Interval(rules) => limit + rules.refill * (us as u64 / rules.period + 1),
+        // A request pays after itself, so that the last one of an interval is not counted.
+        Kind::Queue(rules) => gained(rules.pace) + rules.slack + last,
+        _ if us >= policy.window().as_micros() as i64 => return None,
+        Kind::Rolling(_) => limit,
+        Kind::Sliding(_) => 2 * limit - 1,
+        Kind::Window(_) => 2 * limit,
+        Kind::Rgcra(_) | Kind::Foreign(_) => unreachable!("on servers only"),
+    })
+}
+
+/// Two policies with other limits, but the same pace, window, or portions; of portions another alignment too.
+pub(crate) fn versions() -> impl Strategy<Value = (Policy, Policy)> {
+    let limits = (1..=9_u64, 1..=9_u64, 1..=3_u64);
+    (0..COUNTING, limits, 1000..=1400_u64, any::<[bool; 2]>()).prop_map(
+        |(kind, (first, second, refill), us, is_aligned)| {
+            let (span, half) = (Duration::from_micros(us * 10), Duration::from_micros(us * 5));
+            let of = |limit: u64, place: usize| match kind {
+                0 => Policy::bucket(limit, refill, span),
+                1 => Policy::fixed_window(limit, span),
+                2 => Policy::calendar_window(limit, CalendarUnit::Day),
+                3 => Policy::anchored_window(limit, span),
+                4 => Policy::sliding_counter(limit, span),
+                5 => Policy::rolling_window(limit, span),
+                _ if is_aligned[place] => Policy::interval_bucket(limit, refill, span)
+                    .and_then(|bucket| bucket.aligned_at(half * place as u32)),
+                _ => Policy::interval_bucket(limit, refill, span),
+            };
+            (of(first, 0).unwrap(), of(second, 1).unwrap())
+        },
+    )
+}
 
 fn with_cases(cases: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").map_or(cases, |cases| cases.parse().unwrap());
@@ -331,6 +372,23 @@ fn a_bucket_is_shown_as_it_was_configured() {
         (Policy::queue(1, second, second), "queue, 1/s"),
     ] {
         assert_eq!(policy.unwrap().to_string(), text);
+    }
+}
+
+/// Also once the lowered bucket is full, and its key is kept for as long.
+#[test]
+fn what_was_used_beyond_a_lowered_capacity_counts_until_it_is_gained() {
+    let minute = Duration::from_secs(60);
+    for of in [Policy::bucket, Policy::interval_bucket] {
+        let mut limiter = Limiter::new(&of(100, 10, minute).unwrap());
+        limiter.take(T0, 100).unwrap();
+        limiter.policy = of(1, 10, minute).unwrap();
+        limiter.take(T0 + 1_000_000, 1).unwrap_err();
+        let ttl_ms = limiter.store.snapshot().into_values().filter_map(|key| key.ttl_ms).max();
+        assert!(ttl_ms >= Some(599_000), "{ttl_ms:?}");
+        assert_eq!(limiter.peek(T0 + 300_000_000).available, 1);
+        limiter.policy = of(100, 10, minute).unwrap();
+        assert_eq!(limiter.peek(T0 + 300_000_000).available, 50);
     }
 }
 
@@ -499,31 +557,12 @@ proptest! {
     fn no_interval_has_too_much(policy in any_small(KINDS), steps in steps()) {
         let limiter = Limiter::new(&policy);
         let (_, grants) = history(&limiter, &steps);
-        let limit = policy.limit();
-        let window = policy.window().as_micros() as i64;
         for first in 0..grants.len() {
             let mut sum = 0;
             for grant in &grants[first..] {
                 sum += grant.left;
                 let us = grant.at - grants[first].at;
-                let most = match &policy.0 {
-                    Kind::Bucket(bucket) => {
-                        let parts = u128::from(bucket.pace.permits) * us as u128;
-                        limit + (parts / u128::from(bucket.pace.every)) as u64
-                    }
-                    Kind::Interval(rules) => limit + rules.refill * (us as u64 / rules.period + 1),
-                    // A request pays after itself, so that the last one of an interval is not counted.
-                    Kind::Queue(rules) => {
-                        let parts = u128::from(rules.pace.permits) * us as u128;
-                        let most = (parts / u128::from(rules.pace.every)) as u64 + rules.slack;
-                        most + grant.left
-                    }
-                    _ if us >= window => continue,
-                    Kind::Rolling(_) => limit,
-                    Kind::Sliding(_) => 2 * limit - 1,
-                    Kind::Window(_) => 2 * limit,
-                    Kind::Rgcra(_) | Kind::Foreign(_) => unreachable!("on servers only"),
-                };
+                let Some(most) = ceiling(&policy, us, grant.left) else { continue };
                 prop_assert!(sum <= most, "{} of {} in {} us", sum, most, us);
             }
         }
@@ -542,6 +581,44 @@ proptest! {
         let permits = limiter.most();
         if limiter.take(at - back, permits).is_ok() {
             prop_assert!(free >= permits);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(with_cases(400))]
+
+    /// Two versions of a service, one after the other in any order, are granted no more than the larger limit allows in
+    /// any interval, and at least half of what either is granted alone.
+    #[test]
+    fn versions_side_by_side_are_granted_what_one_would_be(
+        (first, second) in versions(),
+        calls in prop::collection::vec(
+            (any::<bool>(), 0..=4_i64, prop_oneof![40 => Just(0_i64), 1 => 0..=300_i64]),
+            50..150,
+        ),
+    ) {
+        let policies = [first, second];
+        let granted = |policy_of: &dyn Fn(bool) -> usize| {
+            let mut limiter = Limiter::new(&policies[0]);
+            let mut at = T0;
+            let grants = calls.iter().filter_map(|&(which, parts, gap)| {
+                at += (parts + gap * 20) * policies[0].window().as_micros() as i64 / 64 + 1;
+                limiter.policy = policies[policy_of(which)].clone();
+                limiter.take(at, 1).is_ok().then_some(at)
+            });
+            grants.collect::<Vec<_>>()
+        };
+        let [both, one, other] =
+            [granted(&usize::from), granted(&|_| 0), granted(&|_| 1)];
+        let least = one.len().min(other.len()) / 2;
+        prop_assert!(both.len() >= least, "{} of {}", both.len(), least);
+        for (from, first) in both.iter().enumerate() {
+            for (to, last) in both.iter().enumerate().skip(from) {
+                let most = policies.iter().map(|it| ceiling(it, last - first, 1)).max().flatten();
+                let sum = (to - from + 1) as u64;
+                prop_assert!(most.is_none_or(|most| sum <= most), "{sum} of {most:?}");
+            }
         }
     }
 }

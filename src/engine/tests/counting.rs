@@ -13,7 +13,9 @@ use futures::future::ready;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
+use crate::policy::frame::Record;
 use crate::store::memory::InProcessStore;
+use crate::store::memory::raw::Content;
 use crate::store::*;
 use crate::wire::entry::unpack;
 use crate::wire::keys::Keys;
@@ -140,6 +142,15 @@ impl CountingStore {
         };
         let log = self.store.raw_log(&keys.permits);
         value + log.iter().map(|(_, member)| permits(member)).sum::<i64>()
+    }
+
+    /// The highest number that a limiter's records of lanes have.
+    pub(super) fn last_number(&self, keys: &Keys) -> Option<u64> {
+        let Content::Hash(fields) = self.store.snapshot().remove(&*keys.hash)?.content else {
+            return None;
+        };
+        let records = fields.iter().filter(|(name, _)| name.starts_with('@'));
+        records.filter_map(|(_, text)| Some(Record::parse(text, false)?.number)).max()
     }
 
     /// The calls of acquires that were answered.

@@ -74,6 +74,9 @@ async fn a_grant_of_a_policy_whose_answers_were_lost_for_long_counts_from_its_us
     grant(&limiter, 1).await;
     assert!(begun.elapsed() > ms(1000));
     assert_eq!(limiter.available_permits().await.unwrap(), 9);
+    // Each attempt has a number of its own: one that came late would otherwise give the grant back.
+    let keys = Keys::new("{api}:fixed", "any");
+    assert!(world.store.last_number(&keys) >= Some(10));
 }
 
 /// Calls its group when one of the limiters was repaired.

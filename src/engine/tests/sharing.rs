@@ -6,6 +6,7 @@ use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
+use crate::{ChangeRule, Policy};
 
 #[tokio::test(start_paused = true)]
 async fn callers_that_ask_again_share_calls() {
@@ -143,5 +144,38 @@ fn a_runtime_that_has_ended_leaves_neither_a_handle_nor_for_long_a_lane() {
         assert!(lanes.len() == 1 && !lanes[0].runtime.has_ended());
         drop(runtime);
         assert!(lanes[0].runtime.has_ended());
+    }
+}
+
+/// An acquire for a key behind a waiter only looks for the key's grant: it takes nothing, even if permits are free by
+/// then. It is denied as any other, whatever the limit that it does not know.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_for_a_key_takes_nothing_behind_a_waiter() {
+    let second = Duration::from_secs(1);
+    let queue = Policy::queue(10, second, Duration::ZERO).unwrap();
+    let bucket = Policy::bucket(1000, 1, second).unwrap();
+    let one = Policy::bucket(1, 1, second).unwrap();
+    for (policy, is_stored, permits) in [(queue, false, 20), (bucket, true, 1000)] {
+        let world = World::new();
+        let (other, client) = (world.client(), world.client());
+        let limiter = match is_stored {
+            true => client.stored_limiter_of("api", one.clone()).unwrap(),
+            false => client.limiter_of("api", policy.clone()).unwrap(),
+        };
+        let admin = other.limiter_of("api", policy.clone()).unwrap();
+        admin.set_policy(policy.clone(), ChangeRule::Reset, None).await.unwrap();
+        assert!(limiter.try_acquire_once("earlier", permits).await.unwrap().is_granted());
+        let waiter = tokio::spawn({
+            let limiter = limiter.clone();
+            async move { limiter.acquire(1).await.unwrap() }
+        });
+        sleep(Duration::from_millis(10)).await;
+        admin.set_policy(policy.clone(), ChangeRule::Reset, None).await.unwrap();
+        let denial = limiter.try_acquire_once("key", 5).await.unwrap();
+        assert!(!denial.is_granted(), "{policy:?}");
+        let again = limiter.try_acquire_once("earlier", permits).await.unwrap();
+        assert_eq!(again.into_grant().unwrap().permits(), permits);
+        assert!(admin.try_acquire_now(1).await.unwrap().is_granted(), "{policy:?}: taken");
+        waiter.await.unwrap();
     }
 }

@@ -35,6 +35,9 @@ pub(crate) struct LaneCall {
     pub(crate) name: Arc<str>,
     /// From 1.
     pub(crate) number: u64,
+    /// The number of the call's first attempt. Each that may give back what an earlier one was granted has a number of
+    /// its own: if it came after a later one, it would otherwise give back permits that are in use.
+    pub(crate) first: u64,
     /// The lowest number of a call whose grant nobody uses: it is given back.
     pub(crate) abandon: Option<u64>,
     /// An earlier grant of this very call is given back if it is older than this, in microseconds.
@@ -42,22 +45,29 @@ pub(crate) struct LaneCall {
 }
 
 impl LaneCall {
+    pub(crate) fn new(name: Arc<str>, number: u64) -> Self {
+        LaneCall { name, number, first: number, abandon: None, max_age_us: None }
+    }
+
     /// The first call of a new lane, with a name that no other has, in whatever client: `lua/foreign/log.lua` reads its
     /// beginning as a number.
     pub(crate) fn first() -> Self {
-        let name = format!("{:016x}", rt::random()).into();
-        LaneCall { name, number: 1, abandon: None, max_age_us: None }
+        LaneCall::new(format!("{:016x}", rt::random()).into(), 1)
     }
 
     /// The lane's next call.
     pub(crate) fn next(&self) -> Self {
-        LaneCall { number: self.number + 1, ..self.clone() }
+        LaneCall::new(self.name.clone(), self.number + 1)
+    }
+
+    /// The call's next attempt, if an earlier one may have been carried out.
+    pub(crate) fn again(&self, max_age_us: u64) -> Self {
+        LaneCall { number: self.number + 1, max_age_us: Some(max_age_us), ..self.clone() }
     }
 
     /// The only call of the lane of this id.
     pub(crate) fn only(id: EntryId) -> Self {
-        let name = format!("{:032x}", u128::from_be_bytes(id.0)).into();
-        LaneCall { name, number: 1, abandon: None, max_age_us: None }
+        LaneCall::new(format!("{:032x}", u128::from_be_bytes(id.0)).into(), 1)
     }
 }
 
@@ -89,6 +99,7 @@ fn arguments(
         _ => format!("@{}", lane.name).into(),
     };
     let number = sent(lane.map(|lane| lane.number));
+    let again = lane.and_then(|lane| Some(sent([lane.first, lane.max_age_us?])));
     [
         packed::bytes(&policy.text()),
         lane.map_or(Vec::new(), field),
@@ -97,7 +108,7 @@ fn arguments(
         action.into(),
         if *is_stored { b"1".into() } else { Vec::new() },
         text(lane.and_then(|lane| lane.abandon)),
-        text(lane.and_then(|lane| lane.max_age_us)),
+        again.unwrap_or_default(),
         at.map_or(Vec::new(), |at| at.to_string().into_bytes()),
     ]
 }
@@ -256,8 +267,9 @@ impl StoreCall for PolicyCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
         let mut limiter = opened(&self.of, self.at, space, keys, Some(&self.lane))?;
         let (outcomes, share) = decide_alone(&mut limiter, &self.groups);
-        if limiter.replay.is_none() {
-            limiter.write_taken(space, keys, &share, self.groups.is_empty())?;
+        match limiter.replay {
+            None => limiter.write_taken(space, keys, &share, self.groups.is_empty())?,
+            Some(_) => limiter.confirm(space, keys)?,
         }
         Ok(AcquireReply { outcomes, ..after(&limiter, self.of.rate()) })
     }

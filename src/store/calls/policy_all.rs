@@ -44,8 +44,9 @@ impl StoreCall for PolicyAllCall {
 
         // Write.
         for ((limiter, share), (keys, call)) in limiters.iter_mut().zip(&shares).zip(&self.0) {
-            if !is_replay {
-                limiter.write_taken(space, keys, share, call.groups.is_empty())?;
+            match is_replay {
+                false => limiter.write_taken(space, keys, share, call.groups.is_empty())?,
+                true => limiter.confirm(space, keys)?,
             }
         }
         Ok(reply)

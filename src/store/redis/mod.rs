@@ -91,10 +91,14 @@ impl RedisStore {
         let started = Instant::now();
         let mut command = call.command(&keys, in_cluster);
         let mut value = self.send(&command, limit).await?;
-        if let Some(again) = call.corrected(ServerAnswer::of(&value)) {
+        // More than once if each limiter of a group has other parameters, or if a window ends meanwhile.
+        while let Some(again) = call.corrected(ServerAnswer::of(&value)) {
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                break;
+            }
             call = again;
             command = call.command(&keys, true);
-            let left = limit.saturating_sub(started.elapsed());
             value = self.send(&command, left).await?;
         }
         let value = reply::accepted(value)?;

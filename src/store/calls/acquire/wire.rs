@@ -60,12 +60,15 @@ pub(crate) fn pack_groups(groups: &[RequestGroup]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(groups.len() * 15);
     for group in groups {
         let mut left = group.count;
-        while left > 0 {
+        loop {
             let count = left.min(u64::from(u32::MAX));
             packed.extend_from_slice(&group.permits.to_le_bytes()[..4]);
             packed.extend_from_slice(&group.max_wait_ms.min(MAX_EXACT).to_le_bytes()[..7]);
             packed.extend_from_slice(&count.to_le_bytes()[..4]);
             left -= count;
+            if left == 0 {
+                break;
+            }
         }
     }
     packed

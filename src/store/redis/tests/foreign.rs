@@ -123,12 +123,7 @@ impl World {
         PolicyCall {
             of: policy.clone().into(),
             at: self.at(self.now),
-            lane: LaneCall {
-                name: lane.into(),
-                number: self.calls,
-                abandon: None,
-                max_age_us: None,
-            },
+            lane: LaneCall::new(lane.into(), self.calls),
             groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
         }
     }

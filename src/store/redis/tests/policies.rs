@@ -67,7 +67,7 @@ impl World {
     /// The next call of a lane that makes no second attempts.
     fn lane(&mut self, name: &str) -> LaneCall {
         self.calls += 1;
-        LaneCall { name: name.into(), number: self.calls, abandon: None, max_age_us: None }
+        LaneCall::new(name.into(), self.calls)
     }
 
     fn on_server<C: StoreCall>(&self, call: &C) -> Result<C::Reply, Error> {

@@ -180,5 +180,5 @@ fn release(kind: SemaphoreKind, permits: Vec<PermitId>, count: u64) -> Semaphore
 }
 
 fn lane(name: &str, number: u64) -> LaneCall {
-    LaneCall { name: name.into(), number, abandon: None, max_age_us: None }
+    LaneCall::new(name.into(), number)
 }

@@ -258,12 +258,7 @@ fn a_repeated_call_of_a_group_counts_once_for_each_limiter() {
     let programs = (policies(), costs(), costs(), costs(), 0..3000_i64, any::<bool>(), 0..4_usize);
     check(150, programs, |world, (policies, before, groups, after, later, is_too_old, lost)| {
         let group = Group::new(policies);
-        let lane = |name: &str, number| LaneCall {
-            name: name.into(),
-            number,
-            abandon: None,
-            max_age_us: None,
-        };
+        let lane = |name: &str, number| LaneCall::new(name.into(), number);
         world.on_server(&group.call(T0, lane("b", 1), &before)).unwrap();
         let first_call = group.call(T0, lane("a", 1), &groups);
         let first = world.on_server(&first_call).unwrap();
@@ -272,10 +267,13 @@ fn a_repeated_call_of_a_group_counts_once_for_each_limiter() {
             // One of them was deleted meanwhile.
             redis::cmd("DEL").arg(&*keys.hash).exec(&mut world.raw.borrow_mut()).unwrap();
         }
-        let max_age_us = is_too_old.then_some(0);
-        let again = LaneCall { max_age_us, ..lane("a", 1) };
+        let again = lane("a", 1).again(if is_too_old { 0 } else { 1 << 50 });
         let again = group.call(T0 + later + 1, again, &groups);
-        let hashes = group.server_hashes(world);
+        let mut hashes = group.server_hashes(world);
+        // Nothing changes but the number of the attempt.
+        for record in hashes.iter_mut().filter_map(|hash| hash.get_mut("@a")) {
+            record.replace_range(..1, "\u{2}");
+        }
         let second = world.on_server(&again).unwrap();
         if granted(&first_call, 0, &first) == 0 || is_too_old {
             return;
@@ -301,12 +299,12 @@ fn a_repeated_call_of_a_group_counts_once_for_each_limiter() {
             assert!(!waits || group.outcome != Outcome::Granted, "{second:?}");
         }
         // What nobody uses is given back by the lane's next call, to all of them.
-        let next = LaneCall { abandon: Some(1), ..lane("a", 2) };
+        let next = LaneCall { abandon: Some(1), ..lane("a", 3) };
         world.on_server(&group.call(T0 + later + 1, next, &[])).unwrap();
         for (place, hash) in group.server_hashes(world).iter().enumerate() {
             let has_fraction = group.policies[place].is_queue();
             let record = Record::parse(&hash["@a"], has_fraction).unwrap();
-            assert_eq!(record.number, 2, "{place} {hash:?}");
+            assert_eq!(record.number, 3, "{place} {hash:?}");
         }
         assert!(world.on_server(&again).unwrap_err().to_string().contains("later call"));
     });
@@ -328,4 +326,28 @@ fn a_calendar_of_a_group_is_asked_around_the_servers_time() {
     }
     let reply = world.on_server(&call).unwrap();
     assert_eq!(reply.limits.iter().map(|it| it.left).collect::<Vec<_>>(), [3, 1, 7]);
+}
+
+/// Each answer names one limiter whose stored parameters are others than the handle's.
+#[test]
+fn a_group_of_stored_calendars_follows_what_is_stored() {
+    let world = World::new();
+    let calendar = |limit, unit| Policy::calendar_window(limit, unit).unwrap();
+    let stored = [
+        calendar(3, CalendarUnit::Year),
+        calendar(9, CalendarUnit::Quarter),
+        calendar(5, CalendarUnit::Week),
+    ];
+    let handles = [CalendarUnit::Day, CalendarUnit::Month, CalendarUnit::Day];
+    let group = Group::new(handles.map(|unit| calendar(1, unit)).into());
+    let lane = LaneCall { name: "aaaaaaaa0".into(), ..LaneCall::first() };
+    let mut call = group.call(0, lane, &[([1; 3], 0, 2)]);
+    for ((keys, call), policy) in call.0.iter_mut().zip(stored) {
+        (call.at, call.of.is_stored) = (None, true);
+        let (of, rule) = (policy.into(), ChangeRule::Keep);
+        let change = PolicyChangeCall { of, at: None, rule, keep_alive_ms: 0 };
+        world.runtime.block_on(world.redis.run(keys, change)).unwrap();
+    }
+    let reply = world.on_server(&call).unwrap();
+    assert_eq!(reply.limits.iter().map(|it| it.left).collect::<Vec<_>>(), [1, 7, 3]);
 }

@@ -22,10 +22,12 @@ fn vectors_of_lanes() {
         }
         let asked = &vector["request"];
         let lane = LaneCall {
-            name: asked["lane"].as_str().unwrap().into(),
-            number: asked["number"].as_u64().unwrap(),
             abandon: asked["abandon"].as_u64(),
             max_age_us: asked["max_age"].as_u64(),
+            ..LaneCall::new(
+                asked["lane"].as_str().unwrap().into(),
+                asked["number"].as_u64().unwrap(),
+            )
         };
         // Requests of "at most" are for one permit.
         let groups = asked["requests"].as_array().unwrap().iter();
@@ -93,24 +95,27 @@ struct Client {
 }
 
 impl Client {
-    /// Makes the call, attempt by attempt, and returns those that are still on their way.
+    /// Makes the call, attempt by attempt, and returns those that are still on their way. Each is a microsecond later,
+    /// so that with a greatest age of 0 an earlier grant is too old.
     fn call(
         &mut self,
         world: &World,
         policy: &Policy,
+        at: &mut i64,
         groups: &[RequestGroup],
-        fates: &[Fate],
+        fates: &[(Fate, u64)],
     ) -> Vec<PolicyCall> {
-        self.number += 1;
-        let lane = LaneCall {
-            name: self.name.into(),
-            number: self.number,
-            abandon: self.abandon,
-            max_age_us: None,
-        };
-        let call = call(policy, T0, lane, groups.to_vec());
+        let first = self.number + 1;
+        let lane = LaneCall { abandon: self.abandon, ..LaneCall::new(self.name.into(), first) };
+        let mut call = call(policy, T0, lane, groups.to_vec());
         let mut on_their_way = Vec::new();
-        for (attempts, fate) in (1..).zip(fates) {
+        for (attempts, (fate, max_age_us)) in (1..).zip(fates) {
+            *at += 1;
+            call.at = Some(*at);
+            if attempts > 1 {
+                call.lane = call.lane.again(*max_age_us);
+            }
+            self.number = call.lane.number;
             match fate {
                 Fate::Late => on_their_way.push(call.clone()),
                 Fate::Lost => drop(world.run(&call)),
@@ -124,13 +129,13 @@ impl Client {
                     if granted > 0 || groups.is_empty() {
                         self.abandon = None;
                     } else if attempts > 1 {
-                        self.abandon = self.abandon.or(Some(self.number));
+                        self.abandon = self.abandon.or(Some(first));
                     }
                     return on_their_way;
                 }
             }
         }
-        self.abandon = self.abandon.or(Some(self.number));
+        self.abandon = self.abandon.or(Some(first));
         on_their_way
     }
 }
@@ -142,7 +147,8 @@ const LIMIT: u64 = 9;
 fn calls_count_once_however_they_arrive() {
     use proptest::prelude::*;
     let fate = prop_oneof![3 => Just(Fate::Answered), 2 => Just(Fate::Lost), 2 => Just(Fate::Late)];
-    let fates = prop::collection::vec(fate, 1..4);
+    let max_age_us = prop_oneof![Just(0_u64), Just(1 << 50)];
+    let fates = prop::collection::vec((fate, max_age_us), 1..5);
     let group = (1..=4_u64, 1..=2_u64);
     let groups = prop::collection::vec(group, 1..4);
     // Each step: a client calls, and then some of the late attempts arrive.
@@ -175,26 +181,30 @@ fn calls_count_once_however_they_arrive() {
             abandon: None,
             holds: 0,
         });
-        let mut late = Vec::new();
+        let (mut late, mut at) = (Vec::<PolicyCall>::new(), T0);
         for (who, groups, fates, arrive) in steps {
             let groups: Vec<RequestGroup> = groups
                 .iter()
                 .map(|&(permits, count)| RequestGroup { permits, max_wait_ms: 0, count })
                 .collect();
-            late.extend(clients[who].call(&world, policy, &groups, &fates));
+            late.extend(clients[who].call(&world, policy, &mut at, &groups, &fates));
             for place in arrive {
                 if let Some(place) = place.checked_rem(late.len()) {
-                    let _ = world.run(&late.swap_remove(place));
+                    at += 1;
+                    let call = PolicyCall { at: Some(at), ..late.swap_remove(place) };
+                    let _ = world.run(&call);
                 }
             }
         }
         for client in &mut clients {
-            late.extend(client.call(&world, policy, &[], &[Fate::Answered]));
+            let fates = [(Fate::Answered, 0)];
+            late.extend(client.call(&world, policy, &mut at, &[], &fates));
         }
         for call in late {
-            let _ = world.run(&call);
+            at += 1;
+            let _ = world.run(&PolicyCall { at: Some(at), ..call });
         }
-        let call = PolicyPeekCall { of: policy.clone().into(), at: Some(T0), permits: 0 };
+        let call = PolicyPeekCall { of: policy.clone().into(), at: Some(at), permits: 0 };
         let left = world.run(&call).unwrap().available;
         world.state();
         let holds: u64 = clients.iter().map(|client| client.holds).sum();
@@ -248,19 +258,15 @@ fn a_repeated_call_gets_the_same_grants() {
             |(policy, before, groups, after, later, is_too_old)| {
                 let mut world = world.borrow_mut();
                 world.clear();
-                let lane = |name: &str, number| LaneCall {
-                    name: name.into(),
-                    number,
-                    abandon: None,
-                    max_age_us: None,
-                };
+                let lane = |name: &str, number| LaneCall::new(name.into(), number);
                 world.run(&call(&policy, T0, lane("b", 1), before)).unwrap();
                 let mut again = call(&policy, T0, lane("a", 1), groups.clone());
                 let first = world.run(&again).unwrap();
                 world.run(&call(&policy, T0 + later, lane("b", 2), after)).unwrap();
                 again.at = Some(T0 + later + 1);
-                again.lane.max_age_us = is_too_old.then_some(0);
-                let hash = world.server_hash();
+                let overtaken = again.lane.again(0);
+                again.lane = overtaken.again(if is_too_old { 0 } else { 1 << 50 });
+                let mut hash = world.server_hash();
                 let second = world.run(&again).unwrap();
                 if first.outcomes.iter().all(|group| {
                     !matches!(group.outcome, Outcome::Granted | Outcome::Scheduled { .. })
@@ -273,6 +279,8 @@ fn a_repeated_call_gets_the_same_grants() {
                     prop_assert_eq!(grants(&groups, &first), grants(&groups, &second));
                     let of = |reply: &AcquireReply| (reply.mark.unwrap().at, mark(reply));
                     prop_assert_eq!(of(&first), of(&second));
+                    // Nothing changes but the number of the attempt.
+                    hash.get_mut("@a").unwrap().replace_range(..1, "\u{3}");
                     prop_assert_eq!(hash, world.server_hash());
                     // Nothing is granted behind a request that waits.
                     let mut waits = false;
@@ -283,10 +291,30 @@ fn a_repeated_call_gets_the_same_grants() {
                         prop_assert!(!(waits && is_grant), "{:?}", second);
                     }
                 }
+                again.lane = overtaken;
+                prop_assert!(world.run(&again).unwrap_err().to_string().contains("later call"));
                 Ok(())
             },
         );
     if let Err(error) = result {
         panic!("{error}");
+    }
+}
+
+/// A call for a key behind a waiter: it finds what the key has, and leaves no record that a later call would find.
+#[test]
+fn a_call_for_no_request_only_reads_the_record() {
+    let mut world = World::new();
+    for kind in 0..KINDS {
+        world.clear();
+        let policy = &Policy::one_of_each()[kind];
+        let lane = LaneCall::only(crate::wire::entry::EntryId([7; 16]));
+        let looks = call(policy, T0, lane.clone(), vec![RequestGroup { count: 0, ..request(1) }]);
+        assert_eq!(world.run(&looks).unwrap().granted_before, None);
+        assert_eq!(world.state(), Hash::new());
+        world.run(&call(policy, T0, lane, vec![request(1)])).unwrap();
+        let hash = world.server_hash();
+        assert_eq!(world.run(&looks).unwrap().granted_before, Some(1), "{policy:?}");
+        assert_eq!(world.server_hash(), hash);
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
-use crate::policy::tests::{KINDS, number, policy_of};
+use crate::policy::tests::{KINDS, number, policy_of, versions};
 use crate::store::memory::raw::Key;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
     let group = (
         number(u32::MAX.into()),
         wait,
-        prop_oneof![4 => Just(1_u64), 1 => 1..=40_u64, 1 => Just(8192)],
+        prop_oneof![4 => Just(1_u64), 1 => 0..=40_u64, 1 => Just(8192)],
     );
     let group = group.prop_map(|(permits, max_wait_ms, count)| RequestGroup {
         permits,
@@ -196,5 +196,30 @@ fn both_stores_agree() {
         if let Err(error) = result {
             panic!("kind {kind}: {error}");
         }
+    }
+}
+
+/// Versions with other limits take turns.
+#[test]
+fn both_stores_agree_about_versions_side_by_side() {
+    let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
+    let world = std::cell::RefCell::new(World::new());
+    let step = (any::<bool>(), 1..=3_u64, prop_oneof![6 => 0..=8_i64, 1 => 0..=4000_i64]);
+    let program = (versions(), prop::collection::vec(step, 1..40));
+    let result = TestRunner::new(config).run(&program, |((first, second), steps)| {
+        let mut world = world.borrow_mut();
+        world.clear();
+        let mut at = T0;
+        for (which, permits, parts) in steps {
+            at += parts * first.window().as_micros() as i64 / 64 + 1;
+            let policy = if which { &second } else { &first };
+            world.take(policy, at, vec![request(permits)]).unwrap();
+            world.peek(policy, at, permits);
+            world.state();
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
     }
 }

@@ -106,7 +106,7 @@ fn records_of_silent_lanes_are_removed() {
     let world = World::new();
     let policy = Policy::bucket(1000, 1, Duration::from_secs(1)).unwrap();
     let call = |lane: String, at: i64| {
-        let lane = LaneCall { name: lane.into(), number: 1, abandon: None, max_age_us: None };
+        let lane = LaneCall::new(lane.into(), 1);
         let groups = vec![request(1)];
         let call = PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups };
         world.on_server(&call).unwrap();
@@ -132,7 +132,7 @@ fn a_key_is_prolonged_when_its_end_is_near() {
     let mut call = || {
         number += 1;
         let name = "aaaaaaaaaaaaaaaa".into();
-        let lane = LaneCall { name, number, abandon: None, max_age_us: None };
+        let lane = LaneCall::new(name, number);
         let groups = vec![request(1)];
         PolicyCall { of: policy.clone().into(), at: None, lane, groups }
     };
