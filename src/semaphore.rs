@@ -127,9 +127,9 @@ impl SemaphoreOptions {
     }
 
     /// Sets how acquires are answered while the server is away; see [`OnOutage`]. Under `Local`, this client grants its
-    /// part of the permits, less those that it holds; the server does not learn of them. Nobody knows how many permits a
-    /// [plain](Client::semaphore) semaphore has without [`permits`](Self::permits): `Local` is refused there, and as the
-    /// policy of the client it denies.
+    /// part of the permits, less those that it holds; the server does not learn of them. Nobody knows how many permits
+    /// a [plain](Client::semaphore) semaphore has without [`permits`](Self::permits): `Local` is refused there, and
+    /// denies if it is the client's policy.
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.limiter = self.limiter.on_outage(policy);
         self

@@ -70,8 +70,8 @@ struct Held {
     permits: u32,
     /// When the lease ends, as far as this client knows: it began no earlier than the call was sent.
     ends: AtomicU64,
-    /// When the grant or the last renewal was sent. Renewals go by this and not by the end, which an update of the lease
-    /// moves for one of the permits alone.
+    /// When the grant or the last renewal was sent. Renewals go by this and not by the end, which an update of the
+    /// lease moves for one of the permits alone.
     renewed_at: AtomicU64,
     /// The end of the longest lease that one of them may have been given by its id: until then it does not come back by
     /// itself.
@@ -576,8 +576,8 @@ impl Engine {
         Ok(released)
     }
 
-    /// Returns whether all calls were answered. Each counts for itself: of very many permits, one lost answer must not end
-    /// all leases.
+    /// Returns whether all calls were answered. Each counts for itself: of very many permits, one lost answer must not
+    /// end all leases.
     async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> bool {
         let (overdue, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|held| held.is_lost(self));
         for held in overdue {
@@ -628,9 +628,9 @@ impl Engine {
         all_are_answered
     }
 
-    /// A permit's lease is to be changed by its id, or `was_changed`. If it is held here, its holder learns of an earlier
-    /// end before it may be somebody else's, and of a later one only when that is certain. Several permits end with the
-    /// first of them.
+    /// A permit's lease is to be changed by its id, or `was_changed`. If it is held here, its holder learns of an
+    /// earlier end before it may be somebody else's, and of a later one only when that is certain. Several permits end
+    /// with the first of them.
     pub(crate) fn lease_changes(
         &self,
         id: PermitId,

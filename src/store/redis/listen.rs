@@ -71,8 +71,8 @@ impl Listening {
         listener.hear(heard).await;
     }
 
-    /// Takes what the server sends unasked, or about a channel that this side gives up; returns whether the connection is
-    /// still the right one.
+    /// Takes what the server sends unasked, or about a channel that this side gives up; returns whether the connection
+    /// is still the right one.
     fn take(&self, push: &PushInfo, given_up: &Mutex<HashSet<Arc<str>>>) -> bool {
         let channel = match push.data.first() {
             Some(Value::BulkString(name)) => std::str::from_utf8(name).unwrap_or_default(),
