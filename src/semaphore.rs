@@ -127,7 +127,9 @@ impl SemaphoreOptions {
     }
 
     /// Sets how acquires are answered while the server is away; see [`OnOutage`]. Under `Local`, this client grants its
-    /// part of the permits, less those that it holds; the server does not learn of them.
+    /// part of the permits, less those that it holds; the server does not learn of them. Nobody knows how many permits
+    /// a [plain](Client::semaphore) semaphore has without [`permits`](Self::permits): `Local` is refused there, and
+    /// denies if it is the client's policy.
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.limiter = self.limiter.on_outage(policy);
         self
@@ -146,6 +148,13 @@ impl SemaphoreOptions {
             return Err(format!(
                 "a {what} of a plain semaphore: it has none, see Client::concurrency"
             ));
+        }
+        if is_plain
+            && self.permits.is_none()
+            && let Some(OnOutage::Local(_)) = self.limiter.on_outage
+        {
+            let what = "a part of a plain semaphore, of which nobody knows how many permits it has";
+            return Err(format!("{what}: must have SemaphoreOptions::permits"));
         }
         let lease = self.lease.filter(|_| !is_plain);
         let shortest = if self.renews { SHORTEST_RENEWED } else { SHORTEST_LEASE };
@@ -549,7 +558,9 @@ impl Semaphore {
 
     /// Sets a permit's lease to end `lease` from now, sooner or later than before; with `None` it never ends. Returns
     /// whether the permit was still out. Redisson's `updateLeaseTime`. A lease made shorter than a third of the
-    /// handle's ends even if its permit is held; after any other change, a permit that is held is renewed as before.
+    /// handle's may end before the next renewal, even if its permit is held; after any other change, a permit that is
+    /// held is renewed as before. Its [`Permit`] learns of the change if this handle granted it, or one with the same
+    /// options; if the call fails, it counts on the earlier end. Of several permits it is lost when the first ends.
     ///
     /// # Errors
     ///
@@ -568,9 +579,10 @@ impl Semaphore {
             keep_alive_ms: engine.semaphore.as_ref().and_then(|it| it.terms.keeps_alive()),
             permits,
         };
+        engine.lease_changes(id, began, lease_ms, false);
         let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);
         if is_out {
-            engine.lease_was_changed(id, began, lease_ms);
+            engine.lease_changes(id, began, lease_ms, true);
         }
         Ok(is_out)
     }
@@ -640,7 +652,8 @@ impl Semaphore {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.limiter.engine().semaphore.as_ref().map_or(0, |it| it.held());
+        let engine = self.limiter.engine();
+        let held = engine.semaphore.as_ref().map_or(0, |it| it.held(engine.core.now()));
         f.debug_struct("Semaphore")
             .field("name", &self.name())
             .field("kind", &self.kind)
@@ -685,6 +698,12 @@ impl Permit {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// The ids, of permits that may be passed on all the same: they must not be given back by them.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn unseen_ids(&self) -> Vec<PermitId> {
+        self.hold.iter().flat_map(|hold| hold.unseen_ids()).collect()
     }
 
     /// Gives the permits back, and returns whether they were still held; false if they were lost.

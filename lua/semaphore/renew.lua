@@ -36,6 +36,9 @@ if ARGV[5] ~= '' then
     local keep_alive = max(ARGV[5], left, last - now)
     call('PEXPIRE', KEYS[1], keep_alive)
     call('PEXPIRE', KEYS[2], keep_alive)
+  elseif left == -1 then
+    -- Redisson's `addPermits` ends the value's time to live, and not that of the permits that are out.
+    call('PERSIST', KEYS[1])
   end
 end
 return reply

@@ -17,7 +17,8 @@ local v = text and (text == '0' or string.find(text, '^%-?[1-9]%d*$')) and text 
 local new = v
 if text and not (v and v <= MOST and v >= -MOST) then
   return {-8, 0, 'value=' .. text}
-elseif is_plain and call('EXISTS', KEYS[2]) == 1 then
+elseif is_plain and not (KEYS[4] and (ARGV[5] or '') == '') and call('EXISTS', KEYS[2]) == 1 then
+  -- What a numbered call without requests gives back was taken as plain permits.
   return {-15}
 end
 -- What the lane's last call took, which is that of an earlier attempt if this one is a repetition; what to record.

@@ -235,7 +235,10 @@ impl Flight {
         let end = core.now().saturating_add(micros(pause));
         loop {
             if self.engine.is_closed() {
-                self.was_left_unanswered = error.kind() == ErrorKind::Timeout;
+                // What has no lease does not expire.
+                let semaphore = self.engine.semaphore.as_ref();
+                let expires = semaphore.is_none_or(|it| it.terms.lease_ms.is_some());
+                self.was_left_unanswered = expires && error.kind() == ErrorKind::Timeout;
                 return Err(closed().with_execution(error.execution()));
             }
             self.expire(core.now(), &error, is_certain)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::{Either, join_all, select};
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use super::answer::{Answer, Caller, Decided, Granted, tell};
@@ -70,6 +70,12 @@ struct Held {
     permits: u32,
     /// When the lease ends, as far as this client knows: it began no earlier than the call was sent.
     ends: AtomicU64,
+    /// When the grant or the last renewal was sent. Renewals go by this and not by the end, which an update of the
+    /// lease moves for one of the permits alone.
+    renewed_at: AtomicU64,
+    /// The end of the longest lease that one of them may have been given by its id: until then it does not come back by
+    /// itself.
+    prolonged_until: AtomicU64,
     /// When they were granted, at the earliest.
     granted_at: Time,
     /// Another caller may have them as they are. Not if they may not have been granted, or if somebody knows their ids and
@@ -121,6 +127,11 @@ impl Semaphore {
         self.terms.kind == SemaphoreKind::Plain
     }
 
+    /// Whether somebody knows how many permits there are: those of a plain one, only if its handles set them.
+    pub(crate) fn has_known_total(&self) -> bool {
+        !self.is_plain() || self.terms.create.is_some()
+    }
+
     /// Whether permits of this age may be passed on: if nobody else waits, or if others are ahead. The next holder has
     /// nearly the whole lease left.
     fn may_pass_on(&self, age: Time) -> bool {
@@ -150,15 +161,17 @@ impl Semaphore {
         self.change_behind((permits as i64).saturating_mul(-others));
     }
 
-    /// How many of the permits that this client was granted are held.
-    pub(crate) fn held(&self) -> u64 {
+    /// How many of the permits that this client was granted are held, and have not ended by this time.
+    pub(crate) fn held(&self, now: Time) -> u64 {
         let held = lock(&self.held);
-        held.values().filter(|held| held.is_own()).map(|held| u64::from(held.permits)).sum()
+        let is_held = |held: &&Arc<Held>| held.is_own() && now < held.ends.load(Ordering::Acquire);
+        held.values().filter(is_held).map(|held| u64::from(held.permits)).sum()
     }
 
     /// Lets a stand-in grant this part of the permits, less those that are held of the server's semaphore.
     pub(super) fn fit(&self, stand_in: &Engine, part: u64) {
-        let permits = part.saturating_sub(self.held()).min(i64::MAX.unsigned_abs()) as i64;
+        let held = self.held(stand_in.core.now());
+        let permits = part.saturating_sub(held).min(i64::MAX.unsigned_abs()) as i64;
         let call =
             SetPermitsCall { kind: SemaphoreKind::Expirable, rule: SetPermits::Set, permits };
         // In process it is answered at once, and never refused.
@@ -207,6 +220,8 @@ impl Flight {
             first,
             permits,
             ends: AtomicU64::new(ends),
+            renewed_at: AtomicU64::new(granted_at),
+            prolonged_until: AtomicU64::new(0),
             granted_at,
             may_be_passed_on: AtomicBool::new(are_granted),
             is_lost: AtomicBool::new(false),
@@ -254,6 +269,8 @@ impl Held {
     fn passed_on(&self) -> Held {
         Held {
             ends: AtomicU64::new(self.ends.load(Ordering::Acquire)),
+            renewed_at: AtomicU64::new(self.renewed_at.load(Ordering::Acquire)),
+            prolonged_until: AtomicU64::new(0),
             may_be_passed_on: AtomicBool::new(true),
             is_lost: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -319,6 +336,11 @@ impl Hold {
         self.held.ids()
     }
 
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn unseen_ids(&self) -> impl Iterator<Item = PermitId> + '_ {
+        self.held.ids()
+    }
+
     /// Whether it is the store that has the permits, and not a stand-in during an outage.
     pub(crate) fn is_of_store(&self) -> bool {
         self.engine.core.decided_by == DecidedBy::Store
@@ -375,7 +397,14 @@ impl Hold {
             return Ok(Returned::Gone);
         }
         let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(super::closed())));
-        self.engine.core.in_runtime(within(instant_after(deadline), answer)).await
+        let answer = self.engine.core.in_runtime(within(instant_after(deadline), answer)).await;
+        answer.map(|returned| match returned {
+            // A stand-in forgets its permits when the server is back.
+            Returned::Gone if !self.is_of_store() && !self.held.is_lost.load(Ordering::Acquire) => {
+                Returned::InTime
+            }
+            returned => returned,
+        })
     }
 
     /// Keeps the permits out: nobody renews them, and nobody gives them back.
@@ -521,6 +550,9 @@ impl Engine {
         // Reading its clock costs a server a tenth of the call.
         let is_timed = batch.iter().any(|held| held.is_lost(self));
         let all = semaphore.release_call(None, batch).permits;
+        let mut were_lost = batch.iter().flat_map(|held| {
+            std::iter::repeat_n(held.is_lost.load(Ordering::Acquire), held.permits as usize)
+        });
         let mut released =
             SemaphoreReleased { returned: Vec::with_capacity(all.len()), listeners: None };
         for permits in all.chunks(IDS_PER_CALL as usize) {
@@ -534,27 +566,32 @@ impl Engine {
                 self.call_until(Operation::Release, deadline, limit, false, attempt).await?;
             let (answers, is_repeat) = answer;
             released.listeners = answers.listeners;
-            released.returned.extend(answers.returned.into_iter().map(|permit| match permit {
+            let returned = answers.returned.into_iter().zip(&mut were_lost);
+            released.returned.extend(returned.map(|(permit, was_lost)| match permit {
                 // By an earlier attempt, whose answer was lost.
-                Returned::Gone if is_repeat => Returned::InTime,
+                Returned::Gone if is_repeat && !was_lost => Returned::InTime,
                 permit => permit,
             }));
         }
         Ok(released)
     }
 
-    async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> Result<(), Error> {
+    /// Returns whether all calls were answered. Each counts for itself: of very many permits, one lost answer must not
+    /// end all leases.
+    async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> bool {
         let (overdue, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|held| held.is_lost(self));
         for held in overdue {
             // Its holder may know by now: it is not revived. What is left of it comes back.
             held.lose(self);
             held.give_back(self, None);
         }
-        let permits: Vec<_> = due.iter().flat_map(|held| held.ids()).collect();
+        let due = due.into_iter().map(|held| (held.ends.load(Ordering::Acquire), held));
+        let due: Vec<_> = due.collect();
+        let permits: Vec<_> = due.iter().flat_map(|(_, held)| held.ids()).collect();
         let began = self.core.now();
         let limit = self.core.attempt.min(Duration::from_millis(lease_ms / 3));
-        let mut are_out = Vec::with_capacity(permits.len());
-        for permits in permits.chunks(IDS_PER_CALL as usize) {
+        // At the same time: one after the other, many calls could outlast the lease.
+        let answers = join_all(permits.chunks(IDS_PER_CALL as usize).map(async |permits| {
             let call = |at| RenewCall {
                 at,
                 lease_ms: Some(lease_ms),
@@ -563,34 +600,59 @@ impl Engine {
                 permits: permits.to_vec(),
             };
             let deadline = instant_after(limit);
-            are_out.extend(self.call_until(Operation::Renew, deadline, limit, true, call).await?.0);
-        }
-        let mut are_out = are_out.into_iter();
-        for held in due {
-            // Not `all`, which would leave the rest of these to the next. A holder that knows by now is not told
-            // otherwise.
-            let own = are_out.by_ref().take(held.permits as usize);
-            let are_gone = own.filter(|is_out| !is_out).count() > 0;
-            match !are_gone && !held.is_lost(self) {
-                true => held.ends.store(ends_after(began, lease_ms), Ordering::Release),
-                false => {
-                    held.lose(self);
-                    // Of several permits, some may still be out.
-                    held.give_back(self, None);
+            match self.call_until(Operation::Renew, deadline, limit, true, call).await {
+                Ok((are_out, _)) => are_out.into_iter().map(Some).collect(),
+                Err(_) => vec![None; permits.len()],
+            }
+        }));
+        let mut are_out = answers.await.into_iter().flatten();
+        let mut all_are_answered = true;
+        for (ended, held) in due {
+            let own: Vec<_> = are_out.by_ref().take(held.permits as usize).collect();
+            if own.contains(&Some(false)) || held.is_lost(self) {
+                // A holder that knows by now is not told otherwise. Of several permits, some may still be out.
+                held.lose(self);
+                held.give_back(self, None);
+            } else if own.contains(&None) {
+                all_are_answered = false;
+            } else {
+                let ends = ended.max(ends_after(began, lease_ms));
+                // An update of the lease that was under way may have come after this: it is renewed again.
+                let swapped =
+                    held.ends.compare_exchange(ended, ends, Ordering::AcqRel, Ordering::Acquire);
+                if swapped.is_ok() {
+                    held.renewed_at.store(began, Ordering::Release);
                 }
             }
         }
-        Ok(())
+        all_are_answered
     }
 
-    /// A lease was changed by a permit's id: if the permit is held here, it is not lost before.
-    pub(crate) fn lease_was_changed(&self, id: PermitId, began: Time, lease_ms: Option<u64>) {
+    /// A permit's lease is to be changed by its id, or `was_changed`. If it is held here, its holder learns of an
+    /// earlier end before it may be somebody else's, and of a later one only when that is certain. Several permits end
+    /// with the first of them.
+    pub(crate) fn lease_changes(
+        &self,
+        id: PermitId,
+        began: Time,
+        lease_ms: Option<u64>,
+        was_changed: bool,
+    ) {
         let Some(semaphore) = &self.semaphore else { return };
-        let held = lock(&semaphore.held);
-        if let Some(held) = held.values().find(|held| held.ids().any(|own| own == id)) {
-            let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(began, ms));
-            held.ends.store(ends, Ordering::Release);
+        let held =
+            lock(&semaphore.held).values().find(|held| held.ids().any(|own| own == id)).cloned();
+        let Some(held) = held else { return };
+        if held.is_lost(self) {
+            // Its holder may know by now: it is not revived.
+            held.lose(self);
         }
+        let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(began, ms));
+        match was_changed && held.permits == 1 {
+            true => held.ends.store(ends, Ordering::Release),
+            false => _ = held.ends.fetch_min(ends, Ordering::AcqRel),
+        }
+        held.prolonged_until.fetch_max(ends, Ordering::AcqRel);
+        held.has_ended.notify_waiters();
     }
 
     /// Hears of permits that others give back, for as long as somebody waits here.
@@ -660,18 +722,17 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
         }
         for held in own {
             // What is due within a tenth of the lease goes along.
-            let renew_at = held.ends.load(Ordering::Acquire).saturating_sub(lease / 3 * 2);
+            let renew_at = held.renewed_at.load(Ordering::Acquire).saturating_add(lease / 3);
             match renew_at <= now.saturating_add(lease / 10) {
                 true => due.push(held.clone()),
                 false => next = next.min(renew_at),
             }
         }
     }
-    let failed = engine.renew_all(due, lease_ms).await.is_err();
-    let pause = match failed {
+    let pause = match engine.renew_all(due, lease_ms).await {
+        true => Duration::from_micros(next.saturating_sub(engine.core.now())),
         // The server may be back soon, and there are leases to save.
-        true => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
-        false => Duration::from_micros(next.saturating_sub(engine.core.now())),
+        false => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
     };
     Some(pause.clamp(Duration::from_millis(1), LONGEST_PAUSE))
 }
@@ -696,19 +757,23 @@ async fn give_all_back(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
             }
             own
         };
-        // Permits with a lease come back by themselves at its end.
-        let deadline = match semaphore.terms.lease_ms {
-            Some(ms) => Duration::from_millis(ms).max(BACKGROUND_DEADLINE),
-            None => LONGEST_ATTEMPTS,
-        };
         let held: Vec<_> = batch.iter().map(|what| what.held.clone()).collect();
+        // Permits with a lease come back by themselves at its end.
+        let now = engine.core.now();
+        let lease = semaphore.terms.lease_ms.map_or(Time::MAX, |ms| ends_after(now, ms));
+        let prolonged = held.iter().map(|held| held.prolonged_until.load(Ordering::Acquire));
+        let ends = prolonged.fold(lease, Time::max);
+        let deadline = match ends {
+            Time::MAX => LONGEST_ATTEMPTS,
+            ends => Duration::from_micros(ends - now).max(BACKGROUND_DEADLINE),
+        };
         let answer = engine.release_all(semaphore, &held, instant_after(deadline)).await;
         if let Err(error) = &answer {
             let may_repeat = match semaphore.terms.kind {
                 SemaphoreKind::Plain => error.execution() == Execution::NotExecuted,
                 SemaphoreKind::Expirable => error.execution() != Execution::Executed,
             };
-            if may_repeat && semaphore.terms.lease_ms.is_none() && !engine.is_closed() {
+            if may_repeat && ends == Time::MAX && !engine.is_closed() {
                 // They are not lost as long as this process lives.
                 lock(&semaphore.returns).extend(batch);
                 continue;

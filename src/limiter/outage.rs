@@ -96,7 +96,8 @@ impl OutageAcquire<'_> {
     /// server is to be asked.
     async fn answer(&self, error: Error) -> Option<Result<Decision, Error>> {
         let (engine, deadline) = (self.limiter.engine(), self.limiter.deadline);
-        let rate = engine.rate().or(self.limiter.carried_rate());
+        let is_known = engine.semaphore.as_ref().is_none_or(|it| it.has_known_total());
+        let rate = engine.rate().or(self.limiter.carried_rate()).filter(|_| is_known);
         let stand_in = match self.policy {
             OnOutage::Fail => return Some(Err(error)),
             OnOutage::Allow => {
@@ -106,6 +107,8 @@ impl OutageAcquire<'_> {
                 return Some(Ok(Decision::Granted(grant)));
             }
             OnOutage::Deny => None,
+            // The client's policy: of a number that nobody knows, its part is nothing.
+            OnOutage::Local(_) if !is_known => None,
             OnOutage::Local(fraction) => match rate {
                 None => return Some(Err(error)),
                 Some(rate) => {

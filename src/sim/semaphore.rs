@@ -26,7 +26,6 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::semaphore::{Permit, Semaphore, SemaphoreOptions};
-use crate::store::PermitId;
 
 /// What is known of a run's semaphore.
 #[derive(Default)]
@@ -167,10 +166,7 @@ impl Holder {
         }
         let ids = match self.plan.is_plain {
             true => vec![Vec::new(); permit.permits() as usize],
-            false => {
-                let ids = permit.ids();
-                ids.iter().map(|id| PermitId::parse(id).unwrap().0.to_vec()).collect()
-            }
+            false => permit.unseen_ids().iter().map(|id| id.0.to_vec()).collect(),
         };
         let (permit, client) = (Arc::new(permit), self.line.0);
         let held = Held { client, ids, begun, permit: Arc::downgrade(&permit), ends: None };

@@ -33,6 +33,7 @@ impl Channels {
         self.lock().get(channel).map_or(0, |channel| channel.receiver_count() as u64)
     }
 
+    #[cfg(test)]
     pub(super) fn has(&self, channel: &str) -> bool {
         self.lock().contains_key(channel)
     }

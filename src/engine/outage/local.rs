@@ -71,6 +71,10 @@ impl Outage {
             None => stand_in.clone(),
         };
         if let Some((stand_in, own)) = &local.decides {
+            if let Some(semaphore) = &engine.semaphore {
+                // Leases that are not renewed have ended.
+                semaphore.fit(stand_in, own.permits());
+            }
             return Some((of_class(stand_in), *own));
         }
         if !outages.admit(engine, self) {
@@ -150,7 +154,7 @@ impl Outage {
         let mut local = lock(&self.local);
         self.forget_expired(engine, &mut local.charges, now);
         let counts = |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
-            Some(semaphore) => semaphore.held() > 0,
+            Some(semaphore) => semaphore.held(store.core.now()) > 0,
             None => store.store.is_in_use(&stand_in.keys, now),
         };
         if !local.charges.is_empty() || local.decides.as_ref().is_some_and(counts) {
@@ -203,9 +207,12 @@ impl Engine {
     /// A permit that this client had of the server's semaphore is no longer held, and one more is the stand-in's.
     pub(in crate::engine) fn stand_in_has_more(&self) {
         let (Some(outage), Some(semaphore)) = (self.outage.get(), &self.semaphore) else { return };
-        let decides = lock(&outage.local).decides.clone();
-        if let Some((stand_in, own)) = decides {
-            semaphore.fit(&stand_in, own.permits());
+        // Under the lock: of two that come back at once, the last to count sets the number.
+        let stand_in = lock(&outage.local).decides.as_ref().map(|(stand_in, own)| {
+            semaphore.fit(stand_in, own.permits());
+            stand_in.clone()
+        });
+        if let Some(stand_in) = stand_in {
             stand_in.permits_came_back();
         }
     }

@@ -172,7 +172,12 @@ impl LocalStore {
         let number = self.limiters.fetch_add(1, Ordering::Relaxed);
         let name = number.to_string();
         let (rules, keys) = match &of.semaphore {
-            Some(_) => (Rules::Semaphore(SemaphoreTerms::IN_PROCESS), Keys::of_semaphore(&name)),
+            Some(semaphore) => {
+                // A fixed lease ends here as well. A renewed one would only end with its holder's process.
+                let lease_ms = semaphore.terms.lease_ms.filter(|_| !semaphore.terms.renews);
+                let terms = SemaphoreTerms { lease_ms, ..SemaphoreTerms::IN_PROCESS };
+                (Rules::Semaphore(terms), Keys::of_semaphore(&name))
+            }
             None => (Rules::Redisson, Keys::new(&name, "")),
         };
         let engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);

@@ -48,6 +48,11 @@ pub(super) struct StoreLedger {
     pub(super) lose: AtomicU64,
     /// The same of refunds.
     pub(super) lose_refunds: AtomicU64,
+    /// One in this many answers to renewals is lost; 0: none.
+    pub(super) lose_renewals: AtomicU64,
+    renewals: AtomicU64,
+    /// How long a renewal takes, in ms.
+    pub(super) renewals_take: AtomicU64,
     /// How many of the next calls are carried out, and not answered within their limit.
     pub(super) time_out: AtomicU64,
     /// How many of the next refunds are not carried out.
@@ -250,7 +255,16 @@ impl CountingStore {
                 refused.then(|| Error::new(ErrorKind::Unavailable, Execution::NotExecuted));
             ready(refused.map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else if any.is::<RenewCall>() {
-            ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
+            let answer = self.away().map_or_else(|| self.store.run(keys, &call), Err);
+            let ledger = self.ledger.clone();
+            let number = ledger.renewals.fetch_add(1, Ordering::SeqCst) + 1;
+            let lost = number.checked_rem(ledger.lose_renewals.load(Ordering::SeqCst)) == Some(0);
+            let answer = unless_lost(answer, &AtomicU64::new(lost.into()));
+            async move {
+                takes(&ledger.renewals_take).await;
+                answer
+            }
+            .boxed()
         } else {
             let is_acquire = any.is::<PolicyCall>() || any.is::<PolicyAllCall>();
             self.ledger.calls.fetch_add(is_acquire.into(), Ordering::SeqCst);

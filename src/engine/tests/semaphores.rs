@@ -373,6 +373,30 @@ async fn what_a_call_took_before_an_outage_comes_back_after_it() {
     }
 }
 
+/// It does not expire: the client asks for it back although the server does not answer.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_took_while_its_client_closed_comes_back() {
+    for is_plain in [true, false] {
+        let world = World::new();
+        let (client, other) = (world.client(), world.client());
+        let of = |client: &Client| match is_plain {
+            true => client.semaphore("s").unwrap(),
+            false => client.concurrency_with("s", SemaphoreOptions::new().without_lease()).unwrap(),
+        };
+        let semaphore = of(&client);
+        semaphore.set_permits(3).await.unwrap();
+        world.store.ledger().time_out.store(1, Ordering::SeqCst);
+        let closes = async {
+            sleep(SECOND / 100).await;
+            client.close().await;
+        };
+        let (taken, ()) = tokio::join!(semaphore.acquire(2), closes);
+        assert!(taken.is_err());
+        sleep(SECOND * 5).await;
+        assert_eq!(of(&other).available_permits().await.unwrap(), 3, "plain: {is_plain}");
+    }
+}
+
 /// Permits that were told to be lost.
 #[derive(Default)]
 struct Lost(AtomicU64);
@@ -437,6 +461,128 @@ async fn a_permit_whose_lease_was_prolonged_by_its_id_is_not_lost_before() {
     assert!(!permit.is_lost());
     sleep(SECOND * 2).await;
     assert!(permit.is_lost());
+}
+
+/// The lease of one says nothing of the others'.
+#[tokio::test(start_paused = true)]
+async fn permits_are_renewed_also_when_the_lease_of_one_was_changed() {
+    let world = World::new();
+    for (permits, lease) in [(1, None), (2, None), (2, Some(SECOND * 3600))] {
+        let (name, options) = (format!("{permits} {lease:?}"), SemaphoreOptions::new().permits(2));
+        let [semaphore, other] =
+            [(); 2].map(|()| world.client().concurrency_with(&name, options).unwrap());
+        let permit = semaphore.acquire(permits).await.unwrap();
+        let ids = permit.ids();
+        assert!(semaphore.update_lease(&ids[0], lease).await.unwrap());
+        sleep(SECOND * 40).await;
+        assert!(!permit.is_lost());
+        assert!(other.try_acquire_now(2).await.unwrap().is_err(), "{name}");
+        assert!(other.release(ids.last().unwrap()).await.unwrap());
+        sleep(SECOND * 15).await;
+        assert!(permit.is_lost(), "a renewal finds that it is gone: {name}");
+    }
+    let options = SemaphoreOptions::new().permits(2).fixed_lease(SECOND);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let permit = semaphore.acquire(2).await.unwrap();
+    assert!(semaphore.update_lease(&permit.ids()[0], Some(SECOND * 10)).await.unwrap());
+    sleep(SECOND * 3 / 2).await;
+    assert!(permit.is_lost(), "the other one has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_learns_in_time_of_a_lease_that_was_made_shorter() {
+    let world = World::new();
+    let options = SemaphoreOptions::new().permits(1).fixed_lease(SECOND * 3600);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let permit = semaphore.acquire(1).await.unwrap();
+    let id = permit.ids().remove(0);
+    let shortens = async {
+        sleep(SECOND / 100).await;
+        assert!(semaphore.update_lease(&id, Some(SECOND)).await.unwrap());
+    };
+    let begun = tokio::time::Instant::now();
+    tokio::join!(shortens, permit.lost());
+    assert!(begun.elapsed() < SECOND * 2, "{:?}", begun.elapsed());
+    assert!(semaphore.update_lease(&id, Some(SECOND * 10)).await.unwrap(), "nobody needed it");
+    assert!(permit.is_lost(), "its holder may have stopped");
+    assert!(semaphore.release(&id).await.unwrap());
+
+    let permit = semaphore.acquire(1).await.unwrap();
+    world.store.ledger().lose_renewals.store(1, Ordering::SeqCst);
+    assert!(semaphore.update_lease(&permit.ids()[0], Some(SECOND)).await.is_err());
+    sleep(SECOND).await;
+    assert!(permit.is_lost(), "it may have been made shorter");
+}
+
+/// Its answer says that it was made before the lease was updated.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_under_way_does_not_hide_a_lease_that_was_made_shorter() {
+    let world = World::new();
+    let options = SemaphoreOptions::new().permits(1).lease(SECOND * 3);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let permit = semaphore.acquire(1).await.unwrap();
+    let id = permit.ids().remove(0);
+    world.store.ledger().renewals_take.store(400, Ordering::SeqCst);
+    sleep(SECOND * 11 / 10).await;
+    world.store.ledger().renewals_take.store(0, Ordering::SeqCst);
+    assert!(semaphore.update_lease(&id, Some(SECOND / 2)).await.unwrap());
+    // The renewal is answered now.
+    sleep(SECOND * 2 / 5).await;
+    world.store.set_away(true);
+    sleep(SECOND / 2).await;
+    assert!(permit.is_lost());
+}
+
+/// A renewal of many permits is many calls.
+#[tokio::test(start_paused = true)]
+async fn each_call_of_a_large_renewal_counts_for_itself() {
+    let world = World::new();
+    let options = SemaphoreOptions::new().permits(10_000).lease(SECOND);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    world.store.ledger().renewals_take.store(150, Ordering::SeqCst);
+    let permit = semaphore.acquire(10_000).await.unwrap();
+    sleep(SECOND * 5).await;
+    assert!(!permit.is_lost(), "ten calls one after the other outlast the lease");
+    world.store.ledger().renewals_take.store(0, Ordering::SeqCst);
+    assert!(permit.release().await.unwrap());
+
+    let permits = [semaphore.acquire(1000).await.unwrap(), semaphore.acquire(1000).await.unwrap()];
+    world.store.ledger().lose_renewals.store(2, Ordering::SeqCst);
+    sleep(SECOND * 5).await;
+    assert!(permits.iter().all(|permit| !permit.is_lost()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_was_lost_before_its_release_was_not_held_until_then() {
+    let world = World::new();
+    let options = SemaphoreOptions::new().permits(1).fixed_lease(SECOND);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let permit = semaphore.acquire(1).await.unwrap();
+    sleep(SECOND * 2).await;
+    let _other = semaphore.acquire(1).await.unwrap();
+    world.store.ledger().lose_refunds.store(1, Ordering::SeqCst);
+    assert!(!permit.release().await.unwrap());
+}
+
+/// The handle's lease does not bring them back.
+#[tokio::test(start_paused = true)]
+async fn permits_whose_lease_was_prolonged_come_back_after_any_outage() {
+    let world = World::new();
+    let semaphore =
+        world.client().concurrency_with("s", SemaphoreOptions::new().permits(2)).unwrap();
+    for (permits, loses) in [(1, 0), (2, 0), (1, 1)] {
+        let held = semaphore.acquire(permits).await.unwrap();
+        world.store.ledger().lose_renewals.store(loses, Ordering::SeqCst);
+        let updated = semaphore.update_lease(&held.ids()[0], None).await;
+        assert_eq!(updated.is_err(), loses > 0);
+        world.store.ledger().lose_renewals.store(0, Ordering::SeqCst);
+        world.store.set_away(true);
+        drop(held);
+        sleep(SECOND * 200).await;
+        world.store.set_away(false);
+        sleep(SECOND * 2).await;
+        assert_eq!(semaphore.available_permits().await.unwrap(), 2, "{permits} {loses}");
+    }
 }
 
 /// Nothing else brings back what has no lease: its release is repeated for as long as the server is away.

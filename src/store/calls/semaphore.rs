@@ -225,13 +225,16 @@ impl State {
         keys: &Keys,
         kind: SemaphoreKind,
         lane: Option<&LaneCall>,
+        takes: bool,
     ) -> Result<Self, Error> {
         let read = |text| {
             let value = integer(text).filter(|value| value.unsigned_abs() <= MOST_PERMITS);
             value.ok_or_else(|| refusal::unreadable_state("value", Some(text)))
         };
         let value = space.text(&keys.hash)?.map(read).transpose()?;
-        if kind == SemaphoreKind::Plain && space.has(&keys.value) {
+        // What a numbered call without requests gives back was taken as plain permits.
+        let gives_back = lane.is_some() && !takes;
+        if kind == SemaphoreKind::Plain && !gives_back && space.has(&keys.value) {
             return Err(refusal::not_plain());
         }
         let mut state = State { before: value, value, replay: None, record: None };

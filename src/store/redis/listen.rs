@@ -71,16 +71,17 @@ impl Listening {
         listener.hear(heard).await;
     }
 
-    /// Takes what the server sends unasked; returns whether the connection is still the right one.
-    fn take(&self, push: &PushInfo) -> bool {
+    /// Takes what the server sends unasked, or about a channel that this side gives up; returns whether the connection
+    /// is still the right one.
+    fn take(&self, push: &PushInfo, given_up: &Mutex<HashSet<Arc<str>>>) -> bool {
         let channel = match push.data.first() {
             Some(Value::BulkString(name)) => std::str::from_utf8(name).unwrap_or_default(),
             _ => "",
         };
         match push.kind {
             PushKind::Message | PushKind::SMessage => self.channels.announce(channel),
-            // The channel's slot has moved: what this side gives up is not among the channels any more.
-            PushKind::SUnsubscribe => return !self.channels.has(channel),
+            // Unasked, if the channel's slot has moved. What was given up may be wanted again by now.
+            PushKind::SUnsubscribe => return lock(given_up).remove(channel),
             PushKind::Disconnection => return false,
             _ => {}
         }
@@ -103,9 +104,10 @@ impl Serving {
     /// Serves all listeners over one connection until there are none; `None` if it is lost before.
     async fn serve(&self, connections: &Connections) -> Option<()> {
         let is_lost = Arc::new(AtomicBool::new(false));
-        let (listening, lost) = (self.0.clone(), is_lost.clone());
+        let given_up = Arc::<Mutex<HashSet<Arc<str>>>>::default();
+        let (listening, lost, gives_up) = (self.0.clone(), is_lost.clone(), given_up.clone());
         let pushes = Arc::new(move |push: PushInfo| {
-            if !listening.take(&push) {
+            if !listening.take(&push, &gives_up) {
                 lost.store(true, Ordering::Release);
                 listening.changed.notify_one();
             }
@@ -133,6 +135,8 @@ impl Serving {
                 commands.cmd("UNSUBSCRIBE").arg(&**channel);
                 commands.cmd("SUNSUBSCRIBE").arg(&**channel);
             }
+            // The answers to those of the last time have come.
+            *lock(&given_up) = unused.into_iter().collect();
             answers(&open, &commands).await?;
         }
         None

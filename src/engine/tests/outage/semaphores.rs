@@ -72,3 +72,60 @@ async fn what_is_given_back_during_an_outage_is_back_after_it() {
     tokio::time::sleep(LOOK).await;
     assert_eq!(semaphore.available_permits().await.unwrap(), 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stand_in_has_granted_is_held_until_it_is_released() {
+    let world = World::new();
+    let semaphore = half_of_ten(&world).await;
+    world.set_away(true);
+    let local = semaphore.try_acquire_now(1).await.unwrap().unwrap();
+    world.set_away(false);
+    tokio::time::sleep(LOOK).await;
+    drop(semaphore.acquire(10).await.unwrap());
+    assert!(!local.is_lost());
+    assert!(local.release().await.unwrap());
+}
+
+/// Its last answers tell how many were free.
+#[tokio::test(start_paused = true)]
+async fn of_a_plain_semaphore_nobody_knows_how_many_a_part_is() {
+    let world = World::new();
+    let options = SemaphoreOptions::new();
+    let refused = world.client().semaphore_with("s", options.on_outage(HALF)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    world.client().semaphore_with("s", options.permits(10).on_outage(HALF)).unwrap();
+    let of_client = Client::builder().on_outage(HALF);
+    for (builder, options) in
+        [(Client::builder(), options.on_outage(OnOutage::Deny)), (of_client, options)]
+    {
+        let semaphore = world.client_by(builder).semaphore_with("s", options).unwrap();
+        semaphore.set_permits(10).await.unwrap();
+        let held = semaphore.acquire(10).await.unwrap();
+        assert!(semaphore.try_acquire_now(1).await.unwrap().is_err());
+        world.set_away(true);
+        for permits in [1, 11] {
+            assert!(semaphore.try_acquire_now(permits).await.unwrap().is_err());
+        }
+        world.set_away(false);
+        tokio::time::sleep(LOOK).await;
+        assert!(held.release().await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_are_not_renewed_end_during_an_outage_too() {
+    let world = World::new();
+    let lease = Duration::from_secs(5);
+    let options = SemaphoreOptions::new().permits(10).fixed_lease(lease).on_outage(HALF);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let of_server = semaphore.acquire(5).await.unwrap();
+    world.set_away(true);
+    assert_eq!(take_all(&semaphore).await.len(), 0);
+    tokio::time::sleep(lease).await;
+    assert!(of_server.is_lost());
+    let local = take_all(&semaphore).await;
+    assert_eq!(local.len(), 5);
+    tokio::time::sleep(lease).await;
+    assert!(local.iter().all(Permit::is_lost));
+    assert_eq!(take_all(&semaphore).await.len(), 5);
+}

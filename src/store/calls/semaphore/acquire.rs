@@ -65,7 +65,8 @@ impl StoreCall for SemaphoreAcquireCall {
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
         let now = self.at.unwrap_or(space.now());
         let is_plain = self.terms.kind == SemaphoreKind::Plain;
-        let mut state = State::read(space, keys, self.terms.kind, self.lane.as_ref())?;
+        let (kind, lane) = (self.terms.kind, self.lane.as_ref());
+        let mut state = State::read(space, keys, kind, lane, !self.groups.is_empty())?;
         let (out, ended) = match is_plain {
             true => (0, 0),
             false => count(space, keys, now)?,

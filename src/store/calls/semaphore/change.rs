@@ -8,7 +8,7 @@ impl StoreCall for SemaphoreCountsCall {
     type Reply = SemaphoreCounts;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreCounts, Error> {
-        let value = State::read(space, keys, self.kind, None)?.value;
+        let value = State::read(space, keys, self.kind, None, false)?.value;
         let (out, ended) = count(space, keys, self.at.unwrap_or(space.now()))?;
         Ok(SemaphoreCounts {
             exists: value.is_some(),
@@ -36,7 +36,7 @@ impl StoreCall for SetPermitsCall {
     type Reply = i64;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<i64, Error> {
-        let mut state = State::read(space, keys, self.kind, None)?;
+        let mut state = State::read(space, keys, self.kind, None, false)?;
         let (out, _) = count(space, keys, 0)?;
         let (value, answer) = match (self.rule, state.value) {
             (SetPermits::Add, value) => (Some(value.unwrap_or(0).saturating_add(self.permits)), 0),

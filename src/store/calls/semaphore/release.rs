@@ -9,7 +9,7 @@ impl StoreCall for SemaphoreReleaseCall {
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreReleased, Error> {
         let now = self.at.unwrap_or(space.now());
-        let mut state = State::read(space, keys, self.kind, self.lane.as_ref())?;
+        let mut state = State::read(space, keys, self.kind, self.lane.as_ref(), false)?;
         let returned = match (self.kind, state.value) {
             (SemaphoreKind::Plain, value) => {
                 let mut gave = value.is_some();
@@ -87,6 +87,13 @@ impl StoreCall for RenewCall {
             self.permits.iter().map(&mut renew).collect()
         })?;
         live_on(space, keys, now, self.keep_alive_ms)?;
+        if self.keep_alive_ms == Some(0)
+            && space.has(&keys.hash)
+            && space.expires_at(&keys.hash).is_none()
+        {
+            // Redisson's `addPermits` ends the value's time to live, and not that of the permits that are out.
+            space.persist(&keys.value);
+        }
         Ok(are_out)
     }
 

@@ -138,6 +138,29 @@ async fn a_server_without_sharded_channels_is_listened_to() {
     assert_eq!((ear.heard(), subscribers(&server).len()), (4, 1));
 }
 
+/// The answer is not taken for a slot that has moved, which would end all subscriptions.
+#[tokio::test]
+async fn a_channel_may_be_wanted_again_while_it_is_being_given_up() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = store(&server.url());
+    let (_stays, goes) = (Ear::begun(&store, "s").await, Ear::begun(&store, "t").await);
+    let ids = || -> Vec<_> {
+        subscribers(&server)
+            .iter()
+            .map(|client| client.split(' ').next().unwrap().to_owned())
+            .collect()
+    };
+    let before = ids();
+    drop(goes);
+    // It is given up after two seconds, and the server answers after three.
+    redis::cmd("CLIENT").arg(&["PAUSE", "3000", "ALL"]).exec(&mut server.raw()).unwrap();
+    sleep(Duration::from_millis(2500)).await;
+    let again = Ear::begun(&store, "t").await;
+    again.hears(&server, "PUBLISH").await;
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(ids(), before);
+}
+
 /// Messages may have been lost meanwhile, so all listeners are told.
 #[tokio::test]
 async fn a_connection_that_is_killed_is_opened_again() {

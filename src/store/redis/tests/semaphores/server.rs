@@ -148,6 +148,28 @@ fn a_renewed_permit_is_not_removed_before_its_lease() {
     }
 }
 
+/// Redisson's `addPermits` ends that of the value.
+#[test]
+fn a_renewal_ends_a_time_to_live_of_the_permits_alone() {
+    for (keep_alive_ms, left) in [(Some(0), None), (None, Some(5000))] {
+        let world = World::new();
+        world.set(Expirable, SetPermits::Try, 2);
+        let call = acquire(Expirable, 1, vec![request(1)]);
+        world.run(&call).unwrap();
+        let out = &*world.keys.value;
+        redis::cmd("PEXPIRE").arg(out).arg(5000).exec(&mut world.server.raw()).unwrap();
+        let mut key = world.memory.snapshot()[out].clone();
+        key.ttl_ms = Some(5000);
+        world.memory.raw_put(out, Some(key));
+        let permits = vec![call.id.permit(0)];
+        let (at, lease_ms, may_shorten) = (Some(T0), Some(30_000), false);
+        let renew = RenewCall { at, lease_ms, may_shorten, keep_alive_ms, permits };
+        assert_eq!(world.run(&renew).unwrap(), [true]);
+        world.state();
+        assert_eq!(world.memory.snapshot()[out].ttl_ms, left);
+    }
+}
+
 /// A server takes no time to live that ends after the last one that it can count.
 #[tokio::test]
 async fn permits_are_renewed_whatever_the_keep_alive() {
@@ -188,6 +210,14 @@ fn a_plain_call_is_refused_where_permits_have_leases() {
     let wrong = world.run(&acquire(Plain, 2, vec![request(1)])).unwrap_err();
     assert_eq!(wrong.kind(), ErrorKind::InvalidArgument);
     assert!(world.run(&release(Plain, vec![], 1)).is_err());
+    // What is certainly given back was taken as plain permits.
+    let mut back = release(Plain, vec![], 1);
+    back.lane = Some(lane("aaaaaaaa0", 1));
+    assert_eq!(world.run(&back).unwrap().returned, [Returned::InTime]);
+    let mut unused = acquire(Plain, 2, Vec::new());
+    unused.lane = Some(LaneCall { abandon: Some(1), ..lane("aaaaaaaa0", 2) });
+    world.run(&unused).unwrap();
+    assert_eq!(world.state().value.as_deref(), Some("2"));
 }
 
 /// The steps of Redisson for a lone permit, in a script of our own.
