@@ -246,10 +246,15 @@ form! {
 }
 
 impl RateLimiter {
+    /// Not in a forked child, which has a copy of what its parent leased, and maybe of a lock that was held.
+    fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+        self.0.limiters().core.check_process().ok()?;
+        self.0.decide_locally(permits, max_wait)
+    }
+
     /// Takes `permits`, waiting for them up to `timeout`: see [`crate::RateLimiter::try_acquire`].
     pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        self.0.limiters().core.check_process()?;
-        match self.0.decide_locally(permits, self.0.max_wait(timeout)) {
+        match self.decide_locally(permits, self.0.max_wait(timeout)) {
             Some(answer) => Ok(answer),
             None => self.block_on(move |it| async move { it.try_acquire(permits, timeout).await }),
         }
@@ -262,8 +267,7 @@ impl RateLimiter {
 
     /// Takes `permits`, waiting for them for as long as it takes: see [`crate::RateLimiter::acquire`].
     pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
-        self.0.limiters().core.check_process()?;
-        match self.0.decide_locally(permits, MaxWait::Unbounded) {
+        match self.decide_locally(permits, MaxWait::Unbounded) {
             Some(Decision::Granted(grant)) => Ok(grant),
             // A request without a timeout is never denied.
             _ => self.block_on(move |it| async move { it.acquire(permits).await }),

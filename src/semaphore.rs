@@ -580,11 +580,11 @@ impl Semaphore {
             permits,
         };
         engine.lease_changes(id, began, lease_ms, false);
-        let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);
-        if is_out {
-            engine.lease_changes(id, began, lease_ms, true);
-        }
-        Ok(is_out)
+        let answer = self.limiter.call(Operation::Renew, call).await;
+        let is_out = answer.as_ref().is_ok_and(|are_out| are_out.first() == Some(&true));
+        // Without an answer again: a renewal may have been sent meanwhile.
+        engine.lease_changes(id, began, lease_ms, is_out);
+        answer.map(|_| is_out)
     }
 
     fn parsed(&self, operation: Operation, id: &str) -> Result<PermitId, Error> {

@@ -52,8 +52,12 @@ function give(mark, _, p)
 end
 
 function change(switch)
-  local used = limit - y
+  local used, before = limit - y, period
   local _, clamped = switch()
+  if period == before and now - z >= period then
+    -- Alignments that take turns would pass over each other's portions for ever: the change is one.
+    used, z = used - refill, now
+  end
   y = limit - clamped(max(0, used))
   z = z + max(0, floor((now - z) / period)) * period
 end

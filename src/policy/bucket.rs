@@ -237,6 +237,10 @@ impl Rules for Interval {
         true
     }
 
+    fn pace(&self) -> Option<Pace> {
+        Some(Pace::new(1, self.period))
+    }
+
     fn roll(&self, state: Option<State>, now: i64) -> State {
         let latest = self.latest(now) as u64;
         let new = || State { x: now, y: self.initial, z: latest, ..State::default() };
@@ -287,8 +291,13 @@ impl Rules for Interval {
     }
 
     fn change(&self, old: &dyn Rules, state: &mut State, now: i64, scaled: &dyn Fn(u64) -> u64) {
-        let used = state.clamped(old.used(state, now), self.capacity, scaled);
-        state.y = self.capacity - used;
+        let mut used = old.used(state, now);
+        if old.pace() == self.pace() && now - state.z as i64 >= self.period as i64 {
+            // Alignments that take turns would pass over each other's portions for ever: the change is one.
+            used = used.saturating_sub(self.refill);
+            state.z = now as u64;
+        }
+        state.y = self.capacity - state.clamped(used, self.capacity, scaled);
         let periods = (now - state.z as i64).max(0) as u64 / self.period;
         state.z += periods * self.period;
     }

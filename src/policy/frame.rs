@@ -78,7 +78,7 @@ pub(crate) trait Rules {
         false
     }
 
-    /// The pace at which a bucket gains permits evenly.
+    /// The pace at which a bucket gains permits evenly, or portions.
     fn pace(&self) -> Option<Pace> {
         None
     }

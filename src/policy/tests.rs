@@ -585,6 +585,21 @@ proptest! {
     }
 }
 
+/// Neither has a portion of its own when the other calls, if each change passes over the time so far.
+#[test]
+fn alignments_that_take_turns_pass_over_no_portion() {
+    let second = Duration::from_secs(1);
+    let aligned = |at| Policy::interval_bucket(10, 10, second).unwrap().aligned_at(at).unwrap();
+    let versions = [aligned(Duration::ZERO), aligned(second / 2)];
+    let mut limiter = Limiter::new(&versions[0]);
+    let granted = (0..2_000_usize).filter(|nth| {
+        limiter.policy = versions[nth % 2].clone();
+        limiter.take(T0 + *nth as i64 * 50_000, 1).is_ok()
+    });
+    let granted = granted.count();
+    assert!((500..=1_010).contains(&granted), "{granted}");
+}
+
 proptest! {
     #![proptest_config(with_cases(400))]
 

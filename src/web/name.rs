@@ -20,21 +20,20 @@ pub(super) const ALTERNATIVE: &str = "%or-";
 ///
 /// - braces: a caller could otherwise choose the cluster slot, or put the limiter's keys into different
 ///   slots;
-/// - a colon before one of [`SUFFIXES`]: otherwise the name of one caller's limiter could equal that of
-///   another limiter's key, which is the name itself and a suffix if the client's prefix has a hash tag;
 /// - the separator, quotes and the backslash, which have a meaning around the key.
 pub(super) fn escaped(key: &[u8]) -> String {
-    let mut escaped = percent_encode(key, ESCAPED).to_string();
-    for suffix in SUFFIXES {
-        escaped = escaped.replace(suffix, &suffix.replace(':', "%3A"));
-    }
-    shortened(escaped)
+    shortened(percent_encode(key, ESCAPED).to_string())
 }
 
-/// A limiter's name of a limit's and a key.
+/// A limiter's name of a limit's and a key. A colon before one of [`SUFFIXES`] is percent-encoded: otherwise the name of one
+/// caller's limiter could equal that of another limiter's key, which is the name itself and a suffix if the client's prefix
+/// has a hash tag.
 pub(super) fn joined(limit: &str, key: &str) -> String {
-    let is_suffix = SUFFIXES.iter().any(|suffix| key.starts_with(&suffix[1..]));
-    format!("{limit}{}{key}", if is_suffix { "%3A" } else { ":" })
+    let mut end = format!(":{key}");
+    for suffix in SUFFIXES {
+        end = end.replace(suffix, &suffix.replace(':', "%3A"));
+    }
+    format!("{limit}{end}")
 }
 
 /// What the names of other keys begin with after that of their limiter, or semaphore, if that is a key too.
@@ -92,10 +91,9 @@ mod tests {
 
     #[test]
     fn no_key_is_that_of_another_limiters_count() {
-        assert_eq!(escaped(b"alice:value"), "alice%3Avalue");
-        assert_eq!(escaped(b"alice:permits:1"), "alice%3Apermits:1");
-        assert_eq!(escaped(b"alice:timeout"), "alice%3Atimeout");
-        assert_eq!(escaped(b":lanes:timeout"), "%3Alanes%3Atimeout");
+        assert_eq!(joined("api", "alice:value"), "api:alice%3Avalue");
+        assert_eq!(joined("api", "alice:permits:1"), "api:alice%3Apermits:1");
+        assert_eq!(joined("api", ":lanes:timeout"), "api:%3Alanes%3Atimeout");
         assert_eq!(joined("api", "value"), "api%3Avalue");
         assert_eq!(joined("api", "alice"), "api:alice");
     }
@@ -132,7 +130,7 @@ mod tests {
         fn different_keys_have_different_names(
             keys in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 0..6), 2..50)
         ) {
-            let names: BTreeSet<_> = keys.iter().map(|key| escaped(key)).collect();
+            let names: BTreeSet<_> = keys.iter().map(|key| joined("api", &escaped(key))).collect();
             prop_assert_eq!(names.len(), keys.len());
             prop_assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_graphic())));
             let odd = ['{', '}', '|', '"', '\\'];

@@ -248,7 +248,7 @@ async fn probe(client: Weak<Core>, circuit: Arc<Circuit>, turn: OwnedMutexGuard<
         match core.store.run(&keys, ProbeCall, core.attempt).await {
             Err(error) if error.is_outage() => {
                 circuit.probe_failed(core.now(), error);
-                core.make_room_for_stand_ins();
+                core.tend_stand_ins();
             }
             // Any other result is an answer from the server.
             _ => circuit.answered(core.now()),

@@ -88,8 +88,10 @@ impl Core {
         self.outages.is_full.store(false, Ordering::Relaxed);
     }
 
-    /// Removes stand-ins whose grants no longer count, if other limiters need the room.
-    fn make_room_for_stand_ins(&self) {
+    /// Lets stand-ins grant what ended since the last probe, and removes those whose grants no longer count, if other
+    /// limiters need the room.
+    fn tend_stand_ins(&self) {
+        self.outages.with_stand_in().iter().for_each(|engine| engine.stand_in_has_more());
         if self.outages.is_full.load(Ordering::Relaxed) {
             self.outages.with_stand_in().iter().for_each(|engine| _ = engine.needs_stand_in());
         }

@@ -118,12 +118,15 @@ async fn leases_that_are_not_renewed_end_during_an_outage_too() {
     let lease = Duration::from_secs(5);
     let options = SemaphoreOptions::new().permits(10).fixed_lease(lease).on_outage(HALF);
     let semaphore = world.client().concurrency_with("s", options).unwrap();
-    let of_server = semaphore.acquire(5).await.unwrap();
+    let of_server = semaphore.acquire(4).await.unwrap();
     world.set_away(true);
-    assert_eq!(take_all(&semaphore).await.len(), 0);
-    tokio::time::sleep(lease).await;
-    assert!(of_server.is_lost());
-    let local = take_all(&semaphore).await;
+    tokio::time::sleep(lease / 2).await;
+    let mut local = take_all(&semaphore).await;
+    assert_eq!(local.len(), 1);
+    // A request that waits has what ended once the next probe has failed.
+    local.push(semaphore.try_acquire(1, lease / 5 * 4).await.unwrap().unwrap());
+    assert!(of_server.is_lost() && !local[0].is_lost());
+    local.extend(take_all(&semaphore).await);
     assert_eq!(local.len(), 5);
     tokio::time::sleep(lease).await;
     assert!(local.iter().all(Permit::is_lost));
