@@ -115,7 +115,7 @@ async fn of_a_plain_semaphore_nobody_knows_how_many_a_part_is() {
 #[tokio::test(start_paused = true)]
 async fn leases_that_are_not_renewed_end_during_an_outage_too() {
     let world = World::new();
-    let lease = Duration::from_secs(5);
+    let lease = Duration::from_secs(60);
     let options = SemaphoreOptions::new().permits(10).fixed_lease(lease).on_outage(HALF);
     let semaphore = world.client().concurrency_with("s", options).unwrap();
     let of_server = semaphore.acquire(4).await.unwrap();
@@ -124,7 +124,7 @@ async fn leases_that_are_not_renewed_end_during_an_outage_too() {
     let mut local = take_all(&semaphore).await;
     assert_eq!(local.len(), 1);
     // A request that waits has what ended once the next probe has failed.
-    local.push(semaphore.try_acquire(1, lease / 5 * 4).await.unwrap().unwrap());
+    local.push(semaphore.try_acquire(1, lease / 10 * 9).await.unwrap().unwrap());
     assert!(of_server.is_lost() && !local[0].is_lost());
     local.extend(take_all(&semaphore).await);
     assert_eq!(local.len(), 5);
