@@ -245,15 +245,6 @@ impl Error {
         self
     }
 
-    /// Like [`of`](Error::of), for an error that does not have an operation yet.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn or_of(self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
-        match self.0.operation {
-            Some(_) => self,
-            None => self.of(operation, limiter),
-        }
-    }
-
     /// Whether another attempt at the very same call (under the same id) may succeed: the server was away, or
     /// did not answer in time.
     pub(crate) fn may_be_retried(&self) -> bool {

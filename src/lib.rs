@@ -54,7 +54,8 @@
 //!
 //! All handles of one name in one client share a queue in each tokio runtime. Concurrent calls go to the
 //! server together, and waiting calls are served in the order of their arrival. A client can be used from any
-//! number of runtimes, and from outside any runtime: see [`Client`](Client#runtimes).
+//! number of runtimes, and from outside any runtime: see [`Client`](Client#runtimes). [`block_on`] makes calls without
+//! async.
 //!
 //! Every future can be dropped at any time; an acquire then takes nothing, or gives back in the background
 //! what it was granted. A call whose answer is lost is repeated under the same id, and counts once. An
@@ -64,7 +65,6 @@
 //!
 //! # Features
 //!
-//! - `blocking`: the same calls without async (the module `blocking`).
 //! - `redisson-yaml`: the configuration file of the Java side ([`ClientBuilder`]'s `redisson_yaml`).
 //! - `time-zones`: calendar windows in other time zones than UTC ([`Policy`]'s `in_zone`).
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
@@ -85,8 +85,7 @@
 pub mod actix;
 #[cfg(any(feature = "admin", test))]
 pub mod admin;
-#[cfg(feature = "blocking")]
-pub mod blocking;
+mod blocking;
 mod client;
 mod clock;
 mod decision;
@@ -129,6 +128,7 @@ pub mod topology {
     pub use crate::store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
 }
 
+pub use blocking::block_on;
 pub use client::Client;
 pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
@@ -170,11 +170,7 @@ mod pages {
     page!(Guide, "../docs/guide.md");
     page!(Concepts, "../docs/concepts.md");
     page!(Fleet, "../docs/fleet.md");
-    page!(
-        #[cfg(feature = "blocking")]
-        Waiting,
-        "../docs/waiting.md"
-    );
+    page!(Waiting, "../docs/waiting.md");
     page!(
         #[cfg(all(feature = "tls", feature = "redisson-yaml"))]
         Deployment,

@@ -15,9 +15,16 @@ mod real {
     use tokio::time::Instant;
     pub(crate) use tokio::time::sleep_until;
 
-    /// The runtime in whose context this is called.
+    use crate::blocking::is_blocked;
+
+    /// The runtime in whose context this is called; none where a runtime's thread is blocked.
     pub(crate) fn current() -> Option<Handle> {
-        Handle::try_current().ok()
+        if is_blocked() { None } else { Handle::try_current().ok() }
+    }
+
+    /// The runtime in whose context this is called, of which the thread is blocked.
+    pub(crate) fn blocked_id() -> Option<RuntimeId> {
+        Handle::try_current().ok().filter(|_| is_blocked()).map(|handle| handle.id())
     }
 
     /// Panics as tokio does if the current runtime has no time driver. This panics in the caller of the first
@@ -27,7 +34,8 @@ mod real {
     }
 
     pub(crate) fn now() -> Instant {
-        Instant::now()
+        // A runtime whose thread is blocked may have paused its time.
+        if is_blocked() { std::time::Instant::now().into() } else { Instant::now() }
     }
 
     /// A random number in 0..`end`; `end` must not be 0.
@@ -87,6 +95,10 @@ mod model {
 
     pub(crate) fn current() -> Option<Handle> {
         Some(Handle)
+    }
+
+    pub(crate) fn blocked_id() -> Option<RuntimeId> {
+        None
     }
 
     pub(crate) fn require_time_driver() {}

@@ -484,11 +484,6 @@ impl Semaphore {
         self.limiter
     }
 
-    #[cfg(feature = "blocking")]
-    pub(crate) fn limiters(&self) -> &Arc<crate::limiters::Limiters> {
-        self.limiter.limiters()
-    }
-
     fn told_ms(&self) -> Option<i64> {
         self.limiter.engine().core.told_ms()
     }
@@ -765,11 +760,6 @@ impl Permit {
             Some(hold) => hold.lost().await,
             None => std::future::pending().await,
         }
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn semaphore(&self) -> &Semaphore {
-        &self.semaphore
     }
 }
 

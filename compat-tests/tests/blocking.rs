@@ -2,17 +2,15 @@
 //! blocks, and waits, timeouts and `close` are as without it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use compat_tests::machine::Stopwatch;
 use compat_tests::on_both_stores;
 use compat_tests::runtimes::{SOON, current_thread, multi_thread, soon};
 use compat_tests::store::Store;
 use compat_tests::watchdog::{self, threads};
-use redisson_rate_limiter::blocking::{Client, RateLimiter};
 use redisson_rate_limiter::{
-    ChangeRule, Clock, DecidedBy, Ensured, Error, ErrorKind, LimiterOptions, Policy, Rate,
-    RemainingTime, Usage,
+    Client, Clock, DecidedBy, Error, ErrorKind, LimiterOptions, Policy, Rate, RateLimiter, block_on,
 };
 use tokio::task::{LocalSet, block_in_place, spawn_blocking};
 
@@ -32,7 +30,7 @@ fn every(interval: Duration, permits: u64) -> Rate {
 }
 
 fn limiter(store: &Store, rate: Rate) -> RateLimiter {
-    store.limiter("api", rate).into()
+    store.limiter("api", rate)
 }
 
 fn quickly<T>(what: &str, call: impl FnOnce() -> T) -> T {
@@ -44,7 +42,7 @@ fn quickly<T>(what: &str, call: impl FnOnce() -> T) -> T {
 
 /// Takes a permit that must be available.
 fn take(limiter: &RateLimiter) {
-    let answer = quickly("a call", || limiter.try_acquire_now(1)).expect("an answer");
+    let answer = quickly("a call", || block_on(limiter.try_acquire_now(1))).expect("an answer");
     assert!(answer.is_granted(), "{answer}");
 }
 
@@ -52,96 +50,51 @@ fn assert_closed<T>(answer: Result<T, Error>) {
     assert_eq!(answer.err().map(|error| error.kind()), Some(ErrorKind::Closed));
 }
 
-fn every_policy_call(client: &Client) {
-    let queue = || Policy::queue(1000, SECOND, SECOND).unwrap();
-    let limiter = client.limiter_of("a policy", queue()).unwrap();
-    let stored = client.stored_limiter_of("a policy", queue()).unwrap();
-    assert_eq!(stored.try_acquire_now(1).unwrap_err().kind(), ErrorKind::NotInitialized);
-    limiter.set_policy(queue(), ChangeRule::Keep, Some(SECOND * 60)).unwrap();
-    assert!(stored.try_reserve(2).unwrap().is_granted());
-    // Until these have begun.
-    std::thread::sleep(ms(20));
-    for _ in 0..2 {
-        let answer = limiter.try_acquire_once("a key", 1).unwrap();
-        assert_eq!(answer.into_grant().map(|grant| grant.permits()), Some(1));
-    }
-}
-
-fn every_semaphore_call(client: &Client) {
-    let leased = client.concurrency("leased").unwrap().with_deadline(SECOND * 5).unwrap();
-    assert_eq!(leased.name(), "leased");
-    assert!(leased.try_set_permits(3).unwrap());
-    let ids = leased.acquire(1).unwrap().keep();
-    assert!(leased.update_lease(&ids[0], Some(SECOND * 9)).unwrap());
-    assert!(leased.release(&ids[0]).unwrap());
-    assert!(!leased.release(&ids[0]).unwrap());
-    assert!(leased.expire(SECOND * 60, None).unwrap());
-    assert!(leased.expire_at(SystemTime::now() + SECOND * 90, None).unwrap());
-    assert!(matches!(leased.remaining_time_to_live().unwrap(), RemainingTime::Ends(_)));
-    assert!(leased.clear_expire().unwrap());
-    leased.add_permits(2).unwrap();
-    leased.set_permits(4).unwrap();
-    assert_eq!((leased.permits().unwrap(), leased.acquired_permits().unwrap()), (4, 0));
-    assert!(leased.exists().unwrap() && leased.delete().unwrap());
-    let plain = client.semaphore("plain").unwrap();
-    plain.set_permits(3).unwrap();
-    assert!(plain.try_acquire(2, ms(1)).unwrap().unwrap().keep().is_empty());
-    plain.release_permits(1).unwrap();
-    assert!(plain.try_acquire_now(2).unwrap().unwrap().blocking_release().unwrap());
-    assert_eq!(plain.drain().unwrap(), 2);
-    assert_eq!(plain.available_permits().unwrap(), 0);
-}
-
 on_both_stores! {
 
-fn every_call_can_be_made_on_a_plain_thread(store: &Store) {
-    let client = Client::from(store.client());
+fn calls_of_every_kind_can_be_made_on_a_plain_thread(store: &Store) {
+    let client = store.client();
     let limiter = client.limiter("api").unwrap();
-    client.ping().unwrap();
-    assert!(limiter.try_set_rate(fixed(10)).unwrap());
-    let mut grant = limiter.try_acquire_now(3).unwrap().into_grant().unwrap();
-    assert_eq!(grant.blocking_refund(2).unwrap(), 2);
-    assert_eq!(grant.permits(), 1);
-    assert_eq!(grant.blocking_refund(2).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    assert_eq!(grant.blocking_refund_all().unwrap(), 1);
-    assert_eq!(limiter.acquire(1).unwrap().permits(), 1);
-    assert_eq!(limiter.available_permits().unwrap(), 9);
-    assert_eq!(limiter.peek(9).unwrap().available(), 9);
-    assert_eq!(limiter.release(1).unwrap(), 1);
-    assert_eq!(limiter.run(1, || "done").unwrap(), "done");
-    assert_eq!(limiter.try_run(1, ms(1), || 7).unwrap().unwrap(), 7);
-    assert!(limiter.try_run_now(9, || unreachable!("it is denied")).unwrap().is_err());
-    assert!(limiter.update_rate(fixed(5), Usage::Reset).unwrap());
-    assert_eq!(limiter.ensure_rate(fixed(5)).unwrap(), Ensured::Unchanged);
-    assert_eq!(limiter.config().unwrap(), Some(fixed(5)));
-    limiter.set_rate(fixed(6)).unwrap();
-    limiter.set_rate_with(fixed(7), Usage::Keep).unwrap();
-    assert!(limiter.expire(SECOND * 60, None).unwrap());
-    assert!(limiter.expire_at(SystemTime::now() + SECOND * 90, None).unwrap());
-    assert!(matches!(limiter.remaining_time_to_live().unwrap(), RemainingTime::Ends(_)));
-    assert!(limiter.clear_expire().unwrap());
-    assert!(limiter.touch().unwrap());
-    assert!(limiter.size_in_memory().unwrap() > 0);
-    assert!(limiter.exists().unwrap());
-    limiter.rename("other").unwrap();
-    let other = client.limiter_with("other", LimiterOptions::new()).unwrap();
-    assert!(other.delete().unwrap());
-    every_policy_call(&client);
-    every_semaphore_call(&client);
-    client.close();
+    block_on(client.ping()).unwrap();
+    assert!(block_on(limiter.try_set_rate(fixed(10))).unwrap());
+    let mut grant = block_on(limiter.try_acquire_now(3)).unwrap().into_grant().unwrap();
+    assert_eq!(block_on(grant.refund(2)).unwrap(), 2);
+    assert_eq!(block_on(grant.refund(2)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(block_on(limiter.release(1)).unwrap(), 1);
+    assert_eq!(block_on(limiter.run(1, async { "done" })).unwrap(), "done");
+    assert_eq!(block_on(limiter.available_permits()).unwrap(), 9);
+    let queue = Policy::queue(1000, SECOND, SECOND).unwrap();
+    let queue = client.limiter_of("a policy", queue).unwrap();
+    for _ in 0..2 {
+        // Its start is waited for.
+        let answer = block_on(queue.try_acquire_once("a key", 1)).unwrap();
+        assert_eq!(answer.into_grant().map(|grant| grant.permits()), Some(1));
+    }
+    let other = client.limiter("other").unwrap().with_rate(fixed(1));
+    let group = client.all_of([&limiter, &other]).unwrap();
+    assert!(block_on(group.try_acquire([9, 1], SECOND)).unwrap().is_granted());
+    let leased = client.concurrency("leased").unwrap();
+    assert!(block_on(leased.try_set_permits(3)).unwrap());
+    let permit = block_on(leased.acquire(2)).unwrap();
+    drop(block_on(leased.acquire(1)).unwrap());
+    assert!(block_on(permit.release()).unwrap());
+    block_on(client.close());
+    // The last was given back in the background.
+    let client = store.client();
+    assert_eq!(block_on(client.concurrency("leased").unwrap().available_permits()).unwrap(), 3);
 }
 
 fn calls_wait_and_time_out(store: &Store) {
     let interval = ms(300);
     let limiter = limiter(store, every(interval, 2)).with_deadline(SECOND).unwrap();
-    assert_eq!(limiter.acquire(2).unwrap().permits(), 2);
+    assert_eq!(block_on(limiter.acquire(2)).unwrap().permits(), 2);
     for round in 0..3 {
-        let refused = quickly("a refusal", || limiter.try_acquire(2, ms(50))).unwrap();
+        let refused = quickly("a refusal", || block_on(limiter.try_acquire(2, ms(50)))).unwrap();
         assert!(refused.into_denial().expect("a denial").retry_after() <= interval);
         let begun = Stopwatch::start();
         match round {
-            0 => drop(limiter.acquire(2).unwrap()),
-            _ => assert!(limiter.try_acquire(2, SECOND * 5).unwrap().is_granted()),
+            0 => drop(block_on(limiter.acquire(2)).unwrap()),
+            _ => assert!(block_on(limiter.try_acquire(2, SECOND * 5)).unwrap().is_granted()),
         }
         assert!(begun.given() < interval + SOON, "{begun:?}");
     }
@@ -153,22 +106,22 @@ fn a_call_inside_a_current_thread_runtime_does_not_need_it(store: &Store) {
     let inside = limiter.clone();
     current_thread().block_on(async move {
         // The runtime has a lane of its own, with a connection.
-        soon("a call that is awaited", inside.as_async().acquire(1)).await.unwrap();
+        soon("a call that is awaited", inside.acquire(1)).await.unwrap();
         for _ in 0..2 {
-            assert_eq!(inside.acquire(1).unwrap().permits(), 1);
+            assert_eq!(block_on(inside.acquire(1)).unwrap().permits(), 1);
         }
         let task = tokio::spawn(async move {
-            assert_eq!(inside.acquire(1).unwrap().permits(), 1);
+            assert_eq!(block_on(inside.acquire(1)).unwrap().permits(), 1);
             // It has asked often enough to have to yield, which it cannot while it is blocked.
             for _ in 0..300 {
-                inside.available_permits().unwrap();
+                block_on(inside.available_permits()).unwrap();
             }
-            inside.as_async().acquire(1).await.unwrap();
+            inside.acquire(1).await.unwrap();
         });
         task.await.unwrap();
     });
     let set = LocalSet::new();
-    set.block_on(&current_thread(), async { drop(limiter.acquire(1).unwrap()) });
+    set.block_on(&current_thread(), async { drop(block_on(limiter.acquire(1)).unwrap()) });
 }
 
 /// All workers are blocked at the same time, and calls that are awaited go on afterwards.
@@ -178,20 +131,20 @@ fn calls_on_all_workers_of_a_runtime_do_not_need_it(store: &Store) {
     runtime.block_on(async {
         let blocked: Vec<_> = (0..4).map(|_| {
             let limiter = limiter.clone();
-            tokio::spawn(async move { limiter.acquire(2).unwrap().permits() })
+            tokio::spawn(async move { block_on(limiter.acquire(2)).unwrap().permits() })
         }).collect();
         let awaited = { let limiter = limiter.clone(); tokio::spawn(async move {
-            limiter.as_async().acquire(1).await.unwrap().permits()
+            limiter.acquire(1).await.unwrap().permits()
         }) };
         for task in blocked {
             assert_eq!(task.await.unwrap(), 2);
         }
         assert_eq!(awaited.await.unwrap(), 1);
         let (one, other) = (limiter.clone(), limiter.clone());
-        let in_pool = spawn_blocking(move || one.acquire(1).unwrap().permits());
+        let in_pool = spawn_blocking(move || block_on(one.acquire(1)).unwrap().permits());
         assert_eq!(in_pool.await.unwrap(), 1);
         let in_place = tokio::spawn(async move {
-            block_in_place(|| other.acquire(1).unwrap().permits())
+            block_in_place(|| block_on(other.acquire(1)).unwrap().permits())
         });
         assert_eq!(in_place.await.unwrap(), 1);
     });
@@ -205,9 +158,9 @@ fn two_hundred_threads_share_a_limiter(store: &Store) {
     threads(200, |nth| {
         let call = || {
             let answer = match nth % 3 {
-                0 => limiter.try_acquire_now(1),
-                1 => limiter.try_acquire(1, ms(20)),
-                _ => limiter.try_acquire(1, Duration::ZERO),
+                0 => block_on(limiter.try_acquire_now(1)),
+                1 => block_on(limiter.try_acquire(1, ms(20))),
+                _ => block_on(limiter.try_acquire(1, Duration::ZERO)),
             };
             let answer = answer.expect("an answer");
             granted.fetch_add(u64::from(answer.is_granted()), Ordering::Relaxed);
@@ -221,24 +174,24 @@ fn two_hundred_threads_share_a_limiter(store: &Store) {
 }
 
 fn close_ends_calls_that_wait_on_all_threads(store: &Store) {
-    let client = Client::from(store.client());
+    let client = store.client();
     let limiter = client.limiter("api").unwrap();
-    limiter.set_rate(fixed(1)).unwrap();
+    block_on(limiter.set_rate(fixed(1))).unwrap();
     take(&limiter);
     threads(20, |nth| match nth {
         0 => {
             std::thread::sleep(ms(200));
-            quickly("close", || client.close());
+            quickly("close", || block_on(client.close()));
         }
-        1 => current_thread().block_on(async { assert_closed(limiter.acquire(1)) }),
-        _ => assert_closed(limiter.acquire(1)),
+        1 => current_thread().block_on(async { assert_closed(block_on(limiter.acquire(1))) }),
+        _ => assert_closed(block_on(limiter.acquire(1))),
     });
     for _ in 0..3 {
-        assert_closed(quickly("a call of a closed client", || limiter.try_acquire(1, SECOND)));
-        assert_closed(limiter.config());
-        assert_closed(client.ping());
+        assert_closed(quickly("a call of a closed client", || block_on(limiter.try_acquire(1, SECOND))));
+        assert_closed(block_on(limiter.config()));
+        assert_closed(block_on(client.ping()));
     }
-    quickly("another close", || client.close());
+    quickly("another close", || block_on(client.close()));
 }
 
 /// A client that is closed while its calls are under way loses no permit: one that is not granted
@@ -247,17 +200,17 @@ fn close_loses_no_answer(store: &Store) {
     store.set_rate("api", fixed(1_000_000));
     for round in 0..10 {
         let taken = 1_000_000 - store.available("api");
-        let client = Client::from(store.client());
+        let client = store.client();
         let limiter = client.limiter("api").unwrap();
         let granted = AtomicU64::new(0);
         threads(65, |nth| {
             if nth == 0 {
                 std::thread::sleep(ms(3 + round));
                 // In a runtime of its own it does not take turns with the answers.
-                return current_thread().block_on(client.as_async().close());
+                return current_thread().block_on(client.close());
             }
             loop {
-                match limiter.try_acquire_now(1) {
+                match block_on(limiter.try_acquire_now(1)) {
                     Ok(answer) => granted.fetch_add(u64::from(answer.is_granted()), Ordering::Relaxed),
                     answer => break assert_closed(answer),
                 };
@@ -269,12 +222,12 @@ fn close_loses_no_answer(store: &Store) {
 }
 
 fn a_grant_can_be_given_back_after_its_client_was_closed(store: &Store) {
-    let client = Client::from(store.client());
+    let client = store.client();
     let limiter = client.limiter("api").unwrap();
-    limiter.set_rate(fixed(5)).unwrap();
-    let mut grant = limiter.acquire(3).unwrap();
-    client.close();
-    assert_eq!(grant.blocking_refund_all().unwrap(), 3);
+    block_on(limiter.set_rate(fixed(5))).unwrap();
+    let mut grant = block_on(limiter.acquire(3)).unwrap();
+    block_on(client.close());
+    assert_eq!(block_on(grant.refund_all()).unwrap(), 3);
     assert_eq!(store.available("api"), 5);
 }
 
@@ -282,9 +235,9 @@ fn a_grant_can_be_given_back_after_its_client_was_closed(store: &Store) {
 fn leased_permits_are_granted_at_once(store: &Store) {
     store.set_rate("api", fixed(1_000));
     let options = LimiterOptions::new().lease(500, SECOND * 60);
-    let limiter = Client::from(store.client()).limiter_with("api", options).unwrap();
+    let limiter = store.client().limiter_with("api", options).unwrap();
     take(&limiter);
-    let leased = (0..100).map(|_| limiter.acquire(1).unwrap());
+    let leased = (0..100).map(|_| block_on(limiter.acquire(1)).unwrap());
     let leased = leased.filter(|grant| grant.decided_by() == DecidedBy::Lease).count();
     assert!(leased > 90, "only {leased} of 100 permits came out of the lease");
 }
@@ -297,13 +250,13 @@ fn a_client_connects_and_pings_inside_a_runtime() {
         let store = Store::server();
         let url = store.as_server().unwrap().url();
         current_thread().block_on(async {
-            let client = Client::connect(&url).unwrap();
-            client.ping().unwrap();
+            let client = block_on(Client::connect(&url)).unwrap();
+            block_on(client.ping()).unwrap();
             let limiter = client.limiter("api").unwrap().with_rate(fixed(1));
             take(&limiter);
-            client.close();
+            block_on(client.close());
         });
-        let error = Client::connect("redis://127.0.0.1:1").unwrap_err();
+        let error = block_on(Client::connect("redis://127.0.0.1:1")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().starts_with("connect"), "{error}");
     });
@@ -313,13 +266,13 @@ fn a_client_connects_and_pings_inside_a_runtime() {
 fn a_server_that_hangs_holds_a_call_up_to_its_deadline() {
     watchdog::watch("a server that hangs", watchdog::LIMIT, || {
         let store = Store::server();
-        let client = Client::from(store.client());
+        let client = store.client();
         let limiter = client.limiter("api").unwrap().with_rate(fixed(10));
         let limiter = limiter.with_deadline(ms(1_200)).unwrap();
         take(&limiter);
         store.pause();
         let begun = Stopwatch::start();
-        let error = limiter.try_acquire_now(1).unwrap_err();
+        let error = block_on(limiter.try_acquire_now(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert!(begun.given() < ms(1_200) + SOON, "{begun:?}");
         store.resume();
@@ -327,9 +280,9 @@ fn a_server_that_hangs_holds_a_call_up_to_its_deadline() {
     });
 }
 
-/// The warning runs on the thread that carries out the call, and calls the client itself.
+/// The warning runs on the thread that carries out the call.
 #[test]
-fn a_warning_of_a_skewed_clock_can_make_blocking_calls() {
+fn a_call_that_would_wait_for_itself_is_refused() {
     watchdog::watch("a call of a warning", watchdog::LIMIT, || {
         let store = Store::server();
         store.set_rate("api", fixed(10));
@@ -337,68 +290,60 @@ fn a_warning_of_a_skewed_clock_can_make_blocking_calls() {
         let (send, calls) = std::sync::mpsc::channel::<RateLimiter>();
         let (done, answers) = std::sync::mpsc::channel();
         let calls = std::sync::Mutex::new(calls);
-        let builder = redisson_rate_limiter::Client::builder().clock(clock);
-        let client = Client::from(store.client_by(builder.on_clock_skew(ms(1), move |_| {
+        let builder = Client::builder().clock(clock);
+        let client = store.client_by(builder.on_clock_skew(ms(1), move |_| {
             let limiter = calls.lock().unwrap().recv().unwrap();
-            done.send(limiter.config().unwrap()).unwrap();
-        })));
+            let waits = block_on(limiter.acquire(1)).map(drop);
+            done.send((block_on(limiter.config()).map(drop), waits)).unwrap();
+        }));
         let limiter = client.limiter("api").unwrap();
         send.send(limiter.clone()).unwrap();
         take(&limiter);
-        assert_eq!(answers.recv_timeout(SECOND * 10), Ok(Some(fixed(10))));
+        let (config, waits) = answers.recv_timeout(SECOND * 10).unwrap();
+        for error in [config.unwrap_err(), waits.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("use another thread"), "{error}");
+        }
+        take(&limiter);
     });
 }
 
-/// Each call of the asynchronous form has a counterpart.
+/// Timeouts are those of the client's own thread.
 #[test]
-fn no_call_is_missing() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-    let name_of = |call: &str| -> String {
-        call.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
-    };
-    let mut calls = 0;
-    // Each form with its calls, and before them what defines several.
-    let blocking = read("src/blocking.rs");
-    let (definitions, forms) = blocking.split_once("\nform! {").unwrap();
-    let form_of = |form: &str| {
-        let is_its = |it: &&str| it.contains(&format!("    {form}, |"));
-        definitions.to_owned() + forms.split("\nform! {").find(is_its).unwrap()
-    };
-    for (form, files) in [
-        (form_of("Client"), &["client.rs"][..]),
-        (form_of("LimitGroup"), &["group.rs"]),
-        (
-            form_of("RateLimiter"),
-            &[
-                "limiter/acquire.rs",
-                "limiter/keys.rs",
-                "limiter/permits.rs",
-                "limiter/policy.rs",
-                "limiter/rates.rs",
-                "limiter/run.rs",
-                "admin/repair.rs",
-            ],
-        ),
-        (form_of("Semaphore"), &["semaphore.rs"]),
-        (read("src/decision/grant.rs"), &["decision/grant.rs"]),
-    ] {
-        for file in files {
-            let source = read(&format!("src/{file}"));
-            let calls_of = source.split("pub async fn ").skip(1).map(name_of);
-            // What makes handles sends nothing.
-            let handles = source.split("pub fn ").skip(1).filter(|it| {
-                *file == "client.rs" && it.split('{').next().unwrap().contains("-> Result<")
+fn paused_time_does_not_hold_a_call_that_blocks() {
+    watchdog::watch("paused time", watchdog::LIMIT, || {
+        let store = Store::server();
+        let limiter = limiter(&store, every(ms(400), 1));
+        let mut paused = tokio::runtime::Builder::new_current_thread();
+        paused.enable_all().start_paused(true).build().unwrap().block_on(async {
+            tokio::time::advance(SECOND * 3600).await;
+            take(&limiter);
+            let refused =
+                quickly("a refusal", || block_on(limiter.try_acquire(1, ms(20)))).unwrap();
+            assert!(refused.into_denial().is_some());
+            assert!(block_on(limiter.try_acquire(1, SECOND * 5)).unwrap().is_granted());
+        });
+    });
+}
+
+/// A wake-up of the outer future comes while the inner one is waited for.
+#[test]
+fn a_call_may_block_inside_of_one_that_does() {
+    watchdog::watch("inside of another", watchdog::LIMIT, || {
+        let store = Store::server();
+        let limiter = limiter(&store, every(ms(100), 1));
+        for _ in 0..3 {
+            let outer = limiter.clone();
+            let (one, other) = block_on(async {
+                let mut waits = Box::pin(outer.acquire(1));
+                let polled = futures::poll!(&mut waits);
+                let other = block_on(limiter.acquire(1)).unwrap();
+                match polled {
+                    std::task::Poll::Ready(grant) => (grant.unwrap(), other),
+                    std::task::Poll::Pending => (waits.await.unwrap(), other),
+                }
             });
-            for name in calls_of.chain(handles.map(name_of)) {
-                let forms =
-                    [format!("fn {name}"), format!(" {name}("), format!("blocking_{name}(")];
-                // It ends with the permit: a thread asks `is_lost`.
-                let is_there = name == "lost" || forms.iter().any(|it| form.contains(it));
-                assert!(is_there, "{name} of {file} has no blocking form");
-                calls += 1;
-            }
+            assert_eq!(one.permits() + other.permits(), 2);
         }
-    }
-    assert!(calls > 50, "{calls}");
+    });
 }

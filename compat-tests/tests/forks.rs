@@ -67,15 +67,14 @@ async fn a_client_that_children_go_on_with_takes_no_grant_of_another_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_need_the_clients_thread_fail_in_a_child_and_say_why() {
-    for (kind, what) in [("blocking", "limiter"), ("outside", "acquire of limiter")] {
+    for kind in ["blocking", "outside"] {
         let mut lines = forked(kind).await;
         let parent = lines.pop().unwrap();
         assert_eq!((parent.granted, &*parent.failed), (CALLS, ""), "{kind}");
         for child in lines {
             assert_eq!(child.granted, 0, "{kind}");
-            let why =
-                format!("Closed {what} \"api\": the client is closed: its thread is in process ");
-            assert!(child.failed.starts_with(&why), "{kind}: {}", child.failed);
+            let why = "Closed acquire of limiter \"api\": the client is closed: its thread is in process ";
+            assert!(child.failed.starts_with(why), "{kind}: {}", child.failed);
             assert!(child.failed.ends_with(": make a client after the fork"), "{}", child.failed);
             assert!(child.ms < 3000, "{kind}: 50 calls took {} ms", child.ms);
         }

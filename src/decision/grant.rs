@@ -480,62 +480,6 @@ impl Grant {
         let (core, actual) = (self.engine().core.clone(), actual.into());
         core.spawn_counted(async move { _ = self.settle(actual).await });
     }
-
-    /// Gives back `permits` of this grant, and blocks this thread until that is done: see
-    /// [`refund`](Grant::refund). [`blocking`](crate::blocking) says where it may be called. With the feature
-    /// `blocking`.
-    #[cfg(feature = "blocking")]
-    pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
-        self.blocking(Operation::Refund, move |mut grant| async move {
-            (grant.refund(permits).await, grant)
-        })
-    }
-
-    /// Gives back all permits that this grant still holds: see
-    /// [`blocking_refund`](Grant::blocking_refund). With the feature `blocking`.
-    ///
-    /// Errors are those of [`refund`](Grant::refund).
-    #[cfg(feature = "blocking")]
-    pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
-        self.blocking(Operation::Refund, move |mut grant| async move {
-            (grant.refund_all().await, grant)
-        })
-    }
-
-    /// Says how many permits were used after all, and blocks this thread until that is done: see
-    /// [`settle`](Grant::settle). [`blocking`](crate::blocking) says where it may be called. With the feature
-    /// `blocking`.
-    #[cfg(feature = "blocking")]
-    pub fn blocking_settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
-        let actual = actual.into();
-        self.blocking(Operation::Settle, move |mut grant| async move {
-            (grant.settle(actual).await, grant)
-        })
-    }
-
-    /// Has the client's own thread make a call of this grant, and takes over what becomes of it.
-    #[cfg(feature = "blocking")]
-    fn blocking<T: Send + 'static, F>(
-        &mut self,
-        operation: Operation,
-        call: impl FnOnce(Grant) -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = (Result<T, Error>, Grant)> + Send + 'static,
-    {
-        let core = self.engine().core.clone();
-        let call = call(Grant { holdings: self.holdings.clone(), deadline: self.deadline });
-        let answered = core.block_on(async move { Ok(call.await) });
-        let (answer, grant) = answered.map_err(|error| {
-            if error.execution() == Execution::Unknown {
-                // Given back again, permits that came back would be free twice.
-                self.holdings_mut().iter_mut().for_each(|holding| holding.held = 0);
-            }
-            self.error(operation, error)
-        })?;
-        *self = grant;
-        answer
-    }
 }
 
 /// The outcome of a grant's calls for its limiters.

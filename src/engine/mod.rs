@@ -27,8 +27,6 @@ use crate::wire::keys::Keys;
 pub(crate) mod acquire;
 pub(crate) mod answer;
 mod attempts;
-#[cfg(feature = "blocking")]
-mod blocking;
 mod callers;
 mod charge;
 mod classes;

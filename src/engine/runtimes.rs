@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Core, Tasks, closed, cut_off};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
 use crate::store::Store;
@@ -103,14 +103,22 @@ impl Drop for Watched {
 }
 
 impl Core {
-    /// The runtime that serves a call made here: the current one, or the client's own thread.
+    /// The runtime that serves a call made here: the current one, or the client's own thread, unless that is the one
+    /// that the call blocks.
     pub(crate) fn runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
         if let Some(handle) = rt::current()
             && let Some(runtime) = self.caller_runtime(handle)
         {
             return Ok(runtime);
         }
-        self.own_runtime()
+        let own = self.own_runtime()?;
+        if rt::blocked_id() == Some(own.id) {
+            let refused = Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted);
+            return Err(refused.with_detail(
+                "`block_on`, in a callback that the client's own thread runs, would wait for itself: use another thread",
+            ));
+        }
+        Ok(own)
     }
 
     /// The current runtime; `None` if it is ending and starts no more tasks.
@@ -204,14 +212,14 @@ impl Core {
 
     /// Runs `work` in the background; in an ending runtime it is dropped.
     pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        if let Ok(runtime) = self.runtime() {
+        if let Ok(runtime) = self.runtime().or_else(|_| self.own_runtime()) {
             runtime.spawn(work);
         }
     }
 
     /// Like [`Core::spawn`], for work that [`Core::close`] waits for.
     pub(crate) fn spawn_counted(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        if let Ok(runtime) = self.runtime() {
+        if let Ok(runtime) = self.runtime().or_else(|_| self.own_runtime()) {
             runtime.spawn_counted(self, work);
         }
     }
@@ -313,7 +321,6 @@ impl Drop for Watch {
 
 #[cfg(not(all(test, shuttle)))]
 pub(super) fn start_thread() -> Result<Watched, Error> {
-    use crate::error::{ErrorKind, Execution};
     let failed =
         |error| Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_source(error);
     let runtime =

@@ -52,12 +52,6 @@ impl Tasks {
         TaskGuard { core: core.clone(), runtime }
     }
 
-    /// Whether nothing is under way.
-    #[cfg(all(test, feature = "blocking", not(shuttle)))]
-    pub(crate) fn is_idle(&self) -> bool {
-        lock(&self.counts).is_empty()
-    }
-
     /// Waits until nothing is under way, except in some runtimes.
     pub(crate) async fn drained(&self, but_for: impl Fn(Option<RuntimeId>) -> bool) {
         loop {

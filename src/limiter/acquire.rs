@@ -8,6 +8,7 @@ use futures::FutureExt;
 use futures::future::Either;
 
 use super::RateLimiter;
+use crate::blocking::is_blocked;
 use crate::decision::{DecidedBy, Decision, Denial, Grant, Unspent};
 use crate::engine::answer::{Answer, Verdict};
 use crate::engine::micros;
@@ -187,21 +188,16 @@ impl RateLimiter {
     /// The answer without a call, if there is one.
     fn answer_locally(&self, permits: u64, is_now: bool) -> Option<Decision> {
         let engine = self.engine();
+        if is_blocked() {
+            // A forked child has a copy of what its parent leased, and maybe of a lock that was held.
+            engine.core.check_process().ok()?;
+        }
         if let Some((entry, left)) = engine.leases().take(engine, permits) {
             let grant = Grant::leased(engine.clone(), entry, left, permits, self.deadline);
             return Some(Decision::Granted(grant));
         }
         let (wait, rate) = is_now.then(|| engine.remembered_denial(permits))??;
         Some(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)))
-    }
-
-    /// Like [`answer_locally`](Self::answer_locally), for a caller that blocks.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
-        let answer = self.answer_locally(permits, max_wait == MaxWait::None)?;
-        // Only once there is an answer: otherwise the call that follows would be counted twice.
-        self.engine().observer.acquire(permits).decided(&answer);
-        Some(answer)
     }
 
     /// Decides a request: by the store, or by the limiter's policy if the server is away. `key`: the key that it is for.

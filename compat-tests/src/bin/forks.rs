@@ -14,8 +14,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid};
-use futures::executor::block_on;
-use redisson_rate_limiter::{Client, Decision, Error, LimiterOptions, blocking};
+use futures::executor;
+use redisson_rate_limiter::{Client, Decision, Error, LimiterOptions, block_on};
 
 const CHILDREN: usize = 4;
 const CALLS: usize = 50;
@@ -43,26 +43,26 @@ fn main() -> ExitCode {
             in_new_runtime(|| ask_once(&client));
             fork_and(|| in_new_runtime(|| report_async(&client)));
         }
-        // All use the client that was there before, whose calls block.
+        // The same, with calls that block.
         "blocking" => {
-            let client = blocking::Client::connect(url.as_str()).expect("a client");
+            let client = block_on(Client::connect(url.as_str())).expect("a client");
             // No child may use what is leased here.
             let lease = LimiterOptions::new().lease(20, Duration::from_secs(60));
             let limiter = client.limiter_with("api", lease).expect("a name");
-            assert!(limiter.try_acquire_now(1).expect("an answer").is_granted());
+            assert!(block_on(limiter.try_acquire_now(1)).expect("an answer").is_granted());
             fork_and(|| {
-                report(client.as_async().id(), &mut || limiter.try_acquire_now(1));
-                client.close();
+                report(client.id(), &mut || block_on(limiter.try_acquire_now(1)));
+                block_on(client.close());
             });
         }
         // The same outside of any runtime.
         "outside" => {
             let client = Client::builder().connect_lazy(url.as_str()).expect("a client");
             let limiter = client.limiter("api").expect("a name");
-            block_on(ask_once(&client));
+            executor::block_on(ask_once(&client));
             fork_and(|| {
-                report(client.id(), &mut || block_on(limiter.try_acquire_now(1)));
-                block_on(client.close());
+                report(client.id(), &mut || executor::block_on(limiter.try_acquire_now(1)));
+                executor::block_on(client.close());
             });
         }
         // A permit of a semaphore is held before: each process drops its copy, and prints what is free then.

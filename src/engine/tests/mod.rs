@@ -17,8 +17,6 @@ use crate::{
 mod adaptive;
 
 mod audits;
-#[cfg(feature = "blocking")]
-mod blocking;
 mod clocks;
 mod counting;
 mod denials;

@@ -1,7 +1,7 @@
 //! What a grant turns out to have cost.
 
 use super::*;
-use crate::{Fraction, OnOutage};
+use crate::{Fraction, OnOutage, block_on};
 
 async fn left(world: &World) -> u64 {
     world.client().limiter("api").unwrap().available_permits().await.unwrap()
@@ -144,19 +144,17 @@ async fn a_limiter_that_was_deleted_is_owed_nothing() {
     }
 }
 
-#[cfg(feature = "blocking")]
 #[test]
 fn a_thread_settles() {
     let client = Client::builder().in_process(&crate::InProcessStore::new()).unwrap();
     let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(100));
-    let limiter = crate::blocking::RateLimiter::from(limiter);
-    let mut grant = limiter.acquire(10).unwrap();
-    grant.blocking_settle(25).unwrap();
-    assert_eq!(limiter.available_permits().unwrap(), 75);
-    assert!(grant.blocking_settle(25).is_err());
-    let mut grant = limiter.acquire(10).unwrap();
-    grant.blocking_settle(5).unwrap();
-    assert_eq!((grant.permits(), limiter.available_permits().unwrap()), (5, 70));
+    let mut grant = block_on(limiter.acquire(10)).unwrap();
+    block_on(grant.settle(25)).unwrap();
+    assert_eq!(block_on(limiter.available_permits()).unwrap(), 75);
+    assert!(block_on(grant.settle(25)).is_err());
+    let mut grant = block_on(limiter.acquire(10)).unwrap();
+    block_on(grant.settle(5)).unwrap();
+    assert_eq!((grant.permits(), block_on(limiter.available_permits()).unwrap()), (5, 70));
 }
 
 #[tokio::test(start_paused = true)]
