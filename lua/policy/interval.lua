@@ -3,8 +3,9 @@
 -- State: x counts the permits ever taken, from the time of the first use on; y permits are left; z is the time of the
 -- last portion.
 -- Portions come at times that are 1 less than `aligned` modulo the period; if that is 0, a period after the last one. By
--- now the last one of these times is `latest`. After a change `z` need not be one of them.
-local refill, period, initial, aligned, latest = 0, 0, 0, 0, 0
+-- now the last one of these times is `latest`. After a change `z` need not be one of them: then portions are counted from
+-- the first one after it, `ahead` later.
+local refill, period, initial, aligned, latest, ahead = 0, 0, 0, 0, 0, 0
 has_excess = true
 
 --- parameters
@@ -29,17 +30,15 @@ elseif z - now > period then
   -- The clock went back.
   z = latest
 end
+ahead = aligned > 0 and (aligned - 1 - z) % period or 0
 free = min(y, limit)
 --- take
 x, y = x + p, y - p
 local kept = initial < limit and ceil(limit / refill) * period + 60000000 or 0
 local missing = max(0, limit - y) + (tail == '' and 0 or numbers('<I4', tail))
-ends = z + min(3155760000000000, ceil(missing / refill) * period) + kept
-if aligned > 0 then
-  ends = ends + (aligned - 1 - z) % period
-end
+ends = z + ahead + min(3155760000000000, ceil(missing / refill) * period) + kept
 --- wait
-us = z + ceil((p - y) / refill) * period + (aligned > 0 and (aligned - 1 - z) % period or 0) - now
+us = z + ahead + ceil((p - y) / refill) * period - now
 --- functions
 function give(mark, _, p)
   if mark > x then
