@@ -19,6 +19,7 @@ use crate::rt;
 use crate::store::Store;
 
 mod outage;
+pub(crate) mod runtime;
 mod store;
 
 use store::Answers;

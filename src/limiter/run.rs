@@ -1,9 +1,6 @@
 //! Running work once its permits are granted.
 
-use std::time::Duration;
-
 use super::RateLimiter;
-use crate::decision::Denial;
 use crate::error::Error;
 
 impl RateLimiter {
@@ -27,40 +24,12 @@ impl RateLimiter {
         self.acquire(permits).await?;
         Ok(work.await)
     }
-
-    /// Like [`run`](Self::run), but waits for the permits only up to `timeout`, as
-    /// [`try_acquire`](Self::try_acquire) does. If they are denied, `work` is dropped without having run, and
-    /// the denial is returned within the result.
-    ///
-    /// The timeout applies to the permits only; `work` may take any time.
-    ///
-    /// Errors are those of [`try_acquire`](Self::try_acquire); cancel safety is that of [`run`](Self::run).
-    pub async fn try_run<F: Future>(
-        &self,
-        permits: u64,
-        timeout: Duration,
-        work: F,
-    ) -> Result<Result<F::Output, Denial>, Error> {
-        Ok(match self.try_acquire(permits, timeout).await?.into_denial() {
-            None => Ok(work.await),
-            Some(denial) => Err(denial),
-        })
-    }
-
-    /// [`try_run`](Self::try_run) without waiting for the permits, as with
-    /// [`try_acquire_now`](Self::try_acquire_now).
-    pub async fn try_run_now<F: Future>(
-        &self,
-        permits: u64,
-        work: F,
-    ) -> Result<Result<F::Output, Denial>, Error> {
-        self.try_run(permits, Duration::ZERO, work).await
-    }
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use futures::FutureExt;
     use tokio::time::{Instant, advance};
@@ -85,20 +54,15 @@ mod tests {
         assert_eq!(limiter.run(1, at).await.unwrap(), Duration::ZERO);
         let at = limiter.run(1, async { start.elapsed() }).await.unwrap();
         assert!(at >= SECOND, "{at:?}");
-        let at = limiter.try_run(1, SECOND, async { start.elapsed() }).await.unwrap().unwrap();
-        assert!(at >= SECOND * 2, "{at:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_is_denied_or_fails_does_not_run() {
+    async fn work_whose_permits_are_not_granted_does_not_run() {
         let limiter = per_second(1);
         let ran = Cell::new(0);
         let work = || async { ran.set(ran.get() + 1) };
-        limiter.try_run_now(1, work()).await.unwrap().unwrap();
+        limiter.run(1, work()).await.unwrap();
         assert_eq!(ran.get(), 1);
-        let denial = limiter.try_run_now(1, work()).await.unwrap().unwrap_err();
-        assert_eq!(denial.retry_after(), SECOND);
-        assert!(limiter.try_run(1, SECOND / 2, work()).await.unwrap().is_err());
         let error = limiter.run(2, work()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 2, rate: 1 });
         assert_eq!(ran.get(), 1);
