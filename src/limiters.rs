@@ -177,10 +177,10 @@ impl Limiters {
                 Keys::new(&key, &self.client_id)
             }
             Rules::Policy(Followed { rules, is_stored }) if rules.is_rgcra() => {
-                if !is_stored {
+                if !is_stored || self.core.store.is_in_process() {
                     return Err(invalid(
-                        "a limit with the configuration of Redisson's RGcra: must be made by stored_limiter_of, \
-                         because its parameters are on the server",
+                        "a limit with the configuration of Redisson's RGcra: must be on a server, where its \
+                         parameters are, and be made by stored_limiter_of",
                     ));
                 }
                 Keys::of_rgcra(&full_name)

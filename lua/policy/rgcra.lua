@@ -1,4 +1,5 @@
--- Reads the configuration of Redisson's RGcra, which are the parameters of a bucket. Twin: src/policy/bucket.rs.
+-- Reads the configuration of Redisson's RGcra, which are the parameters of a bucket. It has no twin: they
+-- are on servers only.
 --
 -- KEYS   2 its hash
 local config = call('HMGET', KEYS[2], 'maxBurst', 'rate', 'period')

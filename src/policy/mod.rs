@@ -160,17 +160,25 @@ impl Policy {
     /// Only the configuration is shared. Whoever uses `RGcra` itself, whose command no released server has, draws from
     /// a budget of its own; and its `setRate` with the values that are in force does not reset this one.
     ///
+    /// An in-process store has no such limiter.
+    ///
     /// Fails outside of [these limits](Policy#limits); the period may be any number of nanoseconds above 0.
     pub fn rgcra(max_burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
-        permits("a capacity", max_burst.saturating_add(1))?;
+        let capacity = permits("a capacity", max_burst.saturating_add(1))?;
         permits("a rate", rate)?;
         let text = format!("{}.{:09}", period.as_secs(), period.subsec_nanos());
         let text = text.trim_end_matches('0').trim_end_matches('.');
         let config = [max_burst.to_string(), rate.to_string(), text.to_owned()];
-        let is_in_range = period <= Duration::from_micros(LONGEST_US);
-        match Rgcra::new(config).ok().filter(|_| is_in_range) {
-            Some(rgcra) => Ok(Policy(Kind::Rgcra(rgcra))),
-            None => Err(invalid(format!(
+        // As its command has it: the time between two permits in whole microseconds.
+        let every = (period.as_secs_f64() * 1_000_000.0 / rate as f64 + 0.5).floor().max(1.0);
+        let pace = Pace { permits: 1, every: every as u64 };
+        let is_in_range = !period.is_zero() && period <= Duration::from_micros(LONGEST_US);
+        match is_in_range && pace.allows(capacity) {
+            true => {
+                let bucket = Bucket { capacity, pace, initial: capacity };
+                Ok(Policy(Kind::Rgcra(Rgcra { bucket, config })))
+            }
+            false => Err(invalid(format!(
                 "{rate} permits every {period:?}, and {max_burst} more at once: the period must be above 0 and at \
                  most 10 years, and all permits must be gained within 100 years"
             ))),
@@ -466,7 +474,7 @@ impl Policy {
         matches!(self.0, Kind::Queue(_))
     }
 
-    /// The rules; `None` for the format of other services, which has none in process.
+    /// The rules; `None` for the format of other services, which is known to servers only.
     pub(crate) fn rules(&self) -> Option<&dyn Rules> {
         Some(match &self.0 {
             Kind::Bucket(rules) => rules,

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::policy_script::script;
 use super::*;
 use crate::clock::system_ms;
-use crate::policy::bucket::Rgcra;
 use crate::policy::decide::decide_alone;
 use crate::policy::frame::{Limiter, Record};
 use crate::policy::packed;
@@ -146,25 +145,6 @@ pub(super) fn corrected(of: &Followed, answer: ServerAnswer<'_>) -> Option<Follo
     (stored != of.rules).then_some(Followed { rules: stored, ..*of })
 }
 
-/// If `RGcra` says the parameters that are in force, and they are others than those of the limiter's hash, nothing that
-/// was used counts.
-pub(super) fn opened(
-    of: &Followed,
-    at: Option<i64>,
-    space: &Keyspace,
-    keys: &Keys,
-    lane: Option<&LaneCall>,
-) -> Result<Limiter, Error> {
-    if !of.rules.is_rgcra() {
-        return Limiter::read(space, keys, at, of, ChangeRule::Keep, lane);
-    }
-    let policy = Policy(Kind::Rgcra(Rgcra::read(space.hash(&keys.value)?)?));
-    let stored = space.hash(&keys.hash)?.and_then(|fields| fields.get("c"));
-    let is_same = stored.is_none_or(|text| *text == policy.text());
-    let rule = if is_same { ChangeRule::Keep } else { ChangeRule::Reset };
-    Limiter::read(space, keys, at, &policy.into(), rule, lane)
-}
-
 impl PolicyCall {
     pub(super) fn arguments(&self) -> [Vec<u8>; 9] {
         arguments(&self.of, self.at, "", Some(&self.lane), pack_groups(&self.groups))
@@ -265,7 +245,8 @@ impl StoreCall for PolicyCall {
     type Reply = AcquireReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
-        let mut limiter = opened(&self.of, self.at, space, keys, Some(&self.lane))?;
+        let mut limiter =
+            Limiter::read(space, keys, self.at, &self.of, ChangeRule::Keep, Some(&self.lane))?;
         let (outcomes, share) = decide_alone(&mut limiter, &self.groups);
         match limiter.replay {
             None => limiter.write_taken(space, keys, &share, self.groups.is_empty())?,
@@ -306,7 +287,8 @@ impl StoreCall for PolicyRefundCall {
     type Reply = u64;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
-        let limiter = opened(&self.of, self.at, space, keys, Some(&self.lane))?;
+        let limiter =
+            Limiter::read(space, keys, self.at, &self.of, ChangeRule::Keep, Some(&self.lane))?;
         limiter.give(space, keys, self.mark, self.permits)
     }
 
@@ -346,7 +328,7 @@ impl StoreCall for PolicyPeekCall {
     type Reply = PolicyPeek;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyPeek, Error> {
-        let limiter = opened(&self.of, self.at, space, keys, None)?;
+        let limiter = Limiter::read(space, keys, self.at, &self.of, ChangeRule::Keep, None)?;
         let parameters = Policy::parse(&limiter.policy.text());
         Ok(PolicyPeek {
             available: limiter.available(),
@@ -389,12 +371,6 @@ impl StoreCall for PolicyChangeCall {
     type Reply = ();
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
-        if let Kind::Rgcra(rgcra) = &self.of.rules.0 {
-            rgcra.write(space.hash_mut(&keys.value)?);
-            space.remove(&keys.hash);
-            space.remove(&keys.permits);
-            return Ok(());
-        }
         let limiter = Limiter::read(space, keys, self.at, &self.of, self.rule, None)?;
         limiter.store(space, keys, self.keep_alive_ms)
     }

@@ -3,11 +3,12 @@
 //!
 //! The rule is in `src/policy/decide.rs`, the twin of `lua/policy/decide.lua`.
 
-use super::policy::{after, corrected, opened, read_decision};
+use super::policy::{after, corrected, read_decision};
 use super::policy_script::TOGETHER;
 use super::*;
-use crate::policy::Mark;
 use crate::policy::decide::decide;
+use crate::policy::frame::Limiter;
+use crate::policy::{ChangeRule, Mark};
 
 /// Requests that take from several limiters with a policy, to be decided in this order.
 ///
@@ -22,7 +23,7 @@ impl StoreCall for PolicyAllCall {
     fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
         // Read.
         let limiters = self.0.iter().map(|(keys, call)| {
-            opened(&call.of, call.at, space, keys, Some(&call.lane))
+            Limiter::read(space, keys, call.at, &call.of, ChangeRule::Keep, Some(&call.lane))
                 .map_err(|error| error.in_limiter(&keys.hash))
         });
         let mut limiters = limiters.collect::<Result<Vec<_>, Error>>()?;

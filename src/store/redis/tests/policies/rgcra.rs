@@ -1,4 +1,4 @@
-//! Buckets with the configuration of Redisson's `RGcra`.
+//! Buckets with the configuration of Redisson's `RGcra`, which only servers have.
 
 use super::*;
 use crate::client::Client;
@@ -19,24 +19,17 @@ impl World {
         let mut connection = self.raw.borrow_mut();
         redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
         redis::cmd("HSET").arg(key).arg(fields).exec(&mut connection).unwrap();
-        let fields = fields.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-        let key = crate::store::memory::raw::Key {
-            content: Content::Hash(fields.collect()),
-            ttl_ms: None,
-        };
-        self.memory.raw_put(&self.keys.value, Some(key));
     }
 
     fn takes(&mut self, at: i64, permits: u64) -> Result<Outcome, Error> {
         let lane = self.lane("aaaaaaaa0");
         let (policy, groups) = (configured(0, 1, 1000), vec![request(permits)]);
-        let reply = self.run(&PolicyCall {
+        let reply = self.on_server(&PolicyCall {
             of: Followed { rules: policy, is_stored: true },
             at: Some(at),
             lane,
             groups,
         })?;
-        self.state();
         Ok(only(&reply))
     }
 }
@@ -71,7 +64,7 @@ fn what_is_given_back_under_another_configuration_is_nothing() {
         lane,
         groups: vec![request(5)],
     };
-    let mark = mark(&world.run(&call).unwrap());
+    let mark = mark(&world.on_server(&call).unwrap());
     for credit in [2, 0] {
         let refund = PolicyRefundCall {
             of: Followed { rules: configured(0, 1, 1000), is_stored: true },
@@ -80,8 +73,7 @@ fn what_is_given_back_under_another_configuration_is_nothing() {
             mark,
             permits: 2,
         };
-        assert_eq!(world.run(&refund).unwrap(), credit);
-        world.state();
+        assert_eq!(world.on_server(&refund).unwrap(), credit);
         world.configure(&[("maxBurst", "1"), ("rate", "1"), ("period", "60")]);
     }
 }
@@ -118,16 +110,13 @@ fn a_rate_is_set_as_redisson_sets_it() {
         redis::cmd("SET").arg("api").arg("5").exec(&mut world.server.raw()).unwrap();
         let policy = configured(7, 2, ms);
         let rule = ChangeRule::Reset;
-        world
-            .run(&PolicyChangeCall { of: policy.into(), at: Some(T0), rule, keep_alive_ms: 0 })
-            .unwrap();
+        let of = policy.into();
+        world.on_server(&PolicyChangeCall { of, at: Some(T0), rule, keep_alive_ms: 0 }).unwrap();
         let key = &*world.keys.value;
         let config: Hash = redis::cmd("HGETALL").arg(key).query(&mut world.server.raw()).unwrap();
         let wanted = [("maxBurst", "7"), ("period", text), ("rate", "2")];
         let wanted = wanted.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(config, Hash::from(wanted));
-        let in_process = world.memory.snapshot().remove(key).unwrap().content;
-        assert_eq!(in_process, Content::Hash(config.into_iter().collect()));
         let is_there: bool =
             redis::cmd("EXISTS").arg("api").query(&mut world.server.raw()).unwrap();
         assert!(!is_there);
@@ -145,6 +134,8 @@ async fn what_does_not_go_with_it_is_refused_before_anything_is_sent() {
     };
     let policy = configured(4, 3, 1000);
     refused(client.limiter_of("api", policy.clone()).err(), "stored_limiter_of");
+    let in_process = Client::builder().in_process(&crate::InProcessStore::new()).unwrap();
+    refused(in_process.stored_limiter_of("api", policy.clone()).err(), "on a server");
     let api = client.stored_limiter_of("api", policy.clone()).unwrap();
     let bucket = Policy::bucket(5, 3, Duration::from_secs(1)).unwrap();
     let other = client.limiter_of("{api}:other", bucket.clone()).unwrap();
