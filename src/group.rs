@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::try_join_all;
+
 use crate::client::Client;
-use crate::decision::{DecidedBy, Decision, Grant, Unspent};
+use crate::decision::{DecidedBy, Decision, Grant, Peek, Unspent};
 #[cfg(feature = "_web")]
 use crate::engine::Engine;
 use crate::engine::group::GroupMember;
@@ -248,6 +250,28 @@ impl LimitGroup {
                 return Ok(grant);
             }
         }
+    }
+
+    /// What an acquire would find now: for each limiter, in order, see [`RateLimiter::peek`]. The limiters are
+    /// asked at the same time, by a call each.
+    ///
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
+    pub async fn peek(&self, costs: impl Into<Costs>) -> Result<Vec<Peek>, Error> {
+        let costs = self.member_costs(&costs.into())?;
+        let members = self.members.iter().zip(costs);
+        try_join_all(members.map(|(member, permits)| member.peek(permits.into()))).await
+    }
+
+    /// Runs `work` once its permits are granted: see [`RateLimiter::run`], also for cancel safety.
+    ///
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
+    pub async fn run<F: Future>(
+        &self,
+        costs: impl Into<Costs>,
+        work: F,
+    ) -> Result<F::Output, Error> {
+        self.acquire(costs).await?;
+        Ok(work.await)
     }
 
     /// The engine of the group, whose queue its limiters share.

@@ -34,6 +34,7 @@
 //! | [`acquire`](RateLimiter::acquire) | for as long as it takes | [`Grant`] |
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
 //! | [`run`](RateLimiter::run) | for as long as it takes | the output of a future that runs once it has its permits |
+//! | [`stream.rate_limited`](stream::StreamRateLimitExt::rate_limited) | for each item as long as it takes | a stream |
 //! | [`guava::SmoothRateLimiter`] | as Guava does, in this process only | how long it waited |
 //! | [`Grant::refund`] | never | how many of this grant's permits are available again |
 //!
@@ -117,6 +118,7 @@ mod sim;
     allow(dead_code, unused_imports, reason = "what only `admin` asks a store")
 )]
 mod store;
+pub mod stream;
 #[cfg(any(feature = "tower", feature = "actix-web"))]
 pub mod web;
 mod wire;
