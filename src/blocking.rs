@@ -46,7 +46,7 @@ thread_local! {
 /// ones are served in the order of their arrival. A call crosses threads twice, unless a lease or a remembered denial
 /// has the answer. Timeouts and deadlines use real time, even inside a runtime whose time is paused.
 ///
-/// In a callback that the client's own thread runs (an [observer](crate::observe), a warning of a skewed clock) a call
+/// In an [observer](crate::observe) that the client's own thread runs a call
 /// would wait for itself, so it fails with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
 ///
 /// # Cancellation

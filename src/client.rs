@@ -134,8 +134,11 @@ impl Client {
     ///
     /// A measurement is one `TIME` command, made once a minute while acquires are made, first after the first
     /// acquire. This returns `None` until the first measurement has ended, with an in-process store, and as
-    /// long as the server does not permit `TIME`.
-    /// [`ClientBuilder::on_clock_skew`](crate::ClientBuilder::on_clock_skew) warns of a large difference.
+    /// long as the server does not permit `TIME`. Observers are told of each
+    /// ([`Event::ClockCompared`](crate::observe::Event)), and the feature `tracing` warns of more than 100 ms.
+    ///
+    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the largest
+    /// difference between two clients. A hundredth of the shortest interval is sensible to warn of.
     pub fn clock_skew(&self) -> Option<ClockSkew> {
         self.0.core.skew.last()
     }

@@ -15,7 +15,6 @@ mod skew;
 mod steady;
 
 pub use skew::ClockSkew;
-pub(crate) use skew::SkewWarning;
 use steady::SteadyClock;
 
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.

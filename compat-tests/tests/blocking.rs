@@ -2,6 +2,8 @@
 //! blocks, and waits, timeouts and `close` are as without it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use compat_tests::machine::Stopwatch;
@@ -9,8 +11,9 @@ use compat_tests::on_both_stores;
 use compat_tests::runtimes::{SOON, current_thread, multi_thread, soon};
 use compat_tests::store::Store;
 use compat_tests::watchdog::{self, threads};
+use redisson_rate_limiter::observe::{Event, ObservedLimiter, Observer};
 use redisson_rate_limiter::{
-    Client, Clock, DecidedBy, Error, ErrorKind, LimiterOptions, Policy, Rate, RateLimiter, block_on,
+    Client, DecidedBy, Error, ErrorKind, LimiterOptions, Policy, Rate, RateLimiter, block_on,
 };
 use tokio::task::{LocalSet, block_in_place, spawn_blocking};
 
@@ -280,27 +283,36 @@ fn a_server_that_hangs_holds_a_call_up_to_its_deadline() {
     });
 }
 
-/// The warning runs on the thread that carries out the call.
+/// What observers do in calls of the client's own thread.
+struct Asks {
+    limiter: OnceLock<RateLimiter>,
+    answers: Mutex<Option<Sender<[Error; 2]>>>,
+}
+
+impl Observer for Asks {
+    fn event(&self, _: Option<&ObservedLimiter>, event: &Event<'_>) {
+        if matches!(event, Event::ClockCompared { .. })
+            && let Some(answers) = self.answers.lock().unwrap().take()
+        {
+            let limiter = self.limiter.get().unwrap();
+            let waits = block_on(limiter.acquire(1)).unwrap_err();
+            answers.send([block_on(limiter.config()).unwrap_err(), waits]).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_call_that_would_wait_for_itself_is_refused() {
-    watchdog::watch("a call of a warning", watchdog::LIMIT, || {
+    watchdog::watch("a call of an observer", watchdog::LIMIT, || {
         let store = Store::server();
         store.set_rate("api", fixed(10));
-        let (clock, _handle) = Clock::manual(1_000);
-        let (send, calls) = std::sync::mpsc::channel::<RateLimiter>();
-        let (done, answers) = std::sync::mpsc::channel();
-        let calls = std::sync::Mutex::new(calls);
-        let builder = Client::builder().clock(clock);
-        let client = store.client_by(builder.on_clock_skew(ms(1), move |_| {
-            let limiter = calls.lock().unwrap().recv().unwrap();
-            let waits = block_on(limiter.acquire(1)).map(drop);
-            done.send((block_on(limiter.config()).map(drop), waits)).unwrap();
-        }));
+        let (done, answers) = channel();
+        let asks = Arc::new(Asks { limiter: OnceLock::new(), answers: Mutex::new(Some(done)) });
+        let client = store.client_by(Client::builder().observer(asks.clone()));
         let limiter = client.limiter("api").unwrap();
-        send.send(limiter.clone()).unwrap();
+        assert!(asks.limiter.set(limiter.clone()).is_ok());
         take(&limiter);
-        let (config, waits) = answers.recv_timeout(SECOND * 10).unwrap();
-        for error in [config.unwrap_err(), waits.unwrap_err()] {
+        for error in answers.recv_timeout(SECOND * 10).unwrap() {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains("use another thread"), "{error}");
         }

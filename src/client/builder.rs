@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
-use crate::clock::{Clock, ClockSkew, SkewWarning};
+use crate::clock::Clock;
 use crate::engine::{Core, SkewWatch};
 use crate::error::{Error, Operation};
 use crate::limiter::checked_deadline;
@@ -55,7 +55,6 @@ pub struct ClientBuilder {
     key_prefix: String,
     clock: Clock,
     deadline: Option<Duration>,
-    skew_warning: Option<SkewWarning>,
     on_outage: OnOutage,
     access: Access,
 }
@@ -79,22 +78,6 @@ impl ClientBuilder {
     /// Sets the clock that dates this client's grants; the system's by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
-        self
-    }
-
-    /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs from the
-    /// server's by more than `threshold`, in either direction and regardless of its uncertainty, at most once a
-    /// minute. `warn` runs on a task of the runtime that made the call, and should return soon. By default there is
-    /// no warning.
-    ///
-    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the largest
-    /// difference between two clients. A hundredth of the shortest interval is a sensible threshold.
-    pub fn on_clock_skew(
-        mut self,
-        threshold: Duration,
-        warn: impl Fn(ClockSkew) + Send + Sync + 'static,
-    ) -> Self {
-        self.skew_warning = Some(SkewWarning { threshold, warn: Arc::new(warn) });
         self
     }
 
@@ -228,7 +211,7 @@ impl ClientBuilder {
         // Part of the deadline, so that a lost answer leaves time to ask again.
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
         let mut core = Core::new(store, self.clock, attempt).on_outage(self.on_outage);
-        core.skew = SkewWatch::new(self.skew_warning);
+        core.skew = SkewWatch::new();
         core.observers = observers;
         Ok(Client(Limiters::new(id, self.key_prefix, deadline, core)))
     }

@@ -1,7 +1,6 @@
 //! How far a client's clock is from the server's.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A measurement of how far the clock that dates a client's grants is from the server's:
@@ -59,18 +58,6 @@ impl fmt::Display for ClockSkew {
         let side = if self.ahead_us < 0 { "behind" } else { "ahead of" };
         let uncertainty = self.uncertainty.as_secs_f64() * 1000.0;
         write!(f, "{ms:.1} ms {side} the server's clock (± {uncertainty:.1} ms)")
-    }
-}
-
-#[derive(Clone)]
-pub(crate) struct SkewWarning {
-    pub(crate) threshold: Duration,
-    pub(crate) warn: Arc<dyn Fn(ClockSkew) + Send + Sync>,
-}
-
-impl fmt::Debug for SkewWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SkewWarning").field("threshold", &self.threshold).finish_non_exhaustive()
     }
 }
 

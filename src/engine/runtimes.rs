@@ -115,7 +115,7 @@ impl Core {
         if rt::blocked_id() == Some(own.id) {
             let refused = Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted);
             return Err(refused.with_detail(
-                "`block_on`, in a callback that the client's own thread runs, would wait for itself: use another thread",
+                "`block_on`, in an observer that the client's own thread runs, would wait for itself: use another thread",
             ));
         }
         Ok(own)

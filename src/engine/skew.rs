@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
-use crate::clock::{ClockSkew, SkewWarning};
+use crate::clock::ClockSkew;
 use crate::observe::Event;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicU64, Ordering};
@@ -18,20 +18,19 @@ const LOOK_EVERY: Time = 60_000_000;
 pub(crate) struct SkewWatch {
     next_look_at: AtomicU64,
     last: Mutex<Option<ClockSkew>>,
-    warning: Option<SkewWarning>,
 }
 
 /// A watch that never compares the clocks.
 impl Default for SkewWatch {
     fn default() -> Self {
-        SkewWatch { next_look_at: AtomicU64::new(Time::MAX), last: Mutex::default(), warning: None }
+        SkewWatch { next_look_at: AtomicU64::new(Time::MAX), last: Mutex::default() }
     }
 }
 
 impl SkewWatch {
     /// Creates a watch that compares the clocks for the first time when the first call has been answered.
-    pub(crate) fn new(warning: Option<SkewWarning>) -> Self {
-        SkewWatch { next_look_at: AtomicU64::new(0), warning, ..SkewWatch::default() }
+    pub(crate) fn new() -> Self {
+        SkewWatch { next_look_at: AtomicU64::new(0), ..SkewWatch::default() }
     }
 
     pub(crate) fn last(&self) -> Option<ClockSkew> {
@@ -44,15 +43,6 @@ impl SkewWatch {
         let next = now.saturating_add(LOOK_EVERY);
         let relaxed = Ordering::Relaxed;
         now >= due && self.next_look_at.compare_exchange(due, next, relaxed, relaxed).is_ok()
-    }
-
-    fn record(&self, skew: ClockSkew) {
-        *lock(&self.last) = Some(skew);
-        if let Some(SkewWarning { threshold, warn }) = &self.warning
-            && skew.at_least() > *threshold
-        {
-            warn(skew);
-        }
     }
 }
 
@@ -69,9 +59,8 @@ impl Engine {
             let Ok(server_us) = engine.attempt(ServerTimeCall, core.attempt).await else { return };
             let (at, here) = (Instant::now(), core.clock.local_us());
             let skew = ClockSkew::measured(here, at - begun, server_us, at);
-            let threshold = core.skew.warning.as_ref().map(|warning| warning.threshold);
-            core.observers.event(&Event::ClockCompared { skew, threshold });
-            core.skew.record(skew);
+            *lock(&core.skew.last) = Some(skew);
+            core.observers.event(&Event::ClockCompared { skew });
         });
     }
 }

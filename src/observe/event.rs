@@ -90,10 +90,9 @@ pub enum Event<'a> {
     /// A node of a cluster has named another owner of a slot.
     #[non_exhaustive]
     SlotMoved { node: fmt::Arguments<'a>, owner: fmt::Arguments<'a> },
-    /// The client's clock was compared with the server's. `threshold` is that of
-    /// [`on_clock_skew`](crate::ClientBuilder::on_clock_skew).
+    /// The client's clock was compared with the server's.
     #[non_exhaustive]
-    ClockCompared { skew: ClockSkew, threshold: Option<Duration> },
+    ClockCompared { skew: ClockSkew },
     /// There is a problem with requests to a limit of a web service. `limit` is empty if unknown.
     #[non_exhaustive]
     LimitTrouble { text: &'static str, limit: &'a str, why: fmt::Arguments<'a>, is_first: bool },

@@ -310,7 +310,7 @@ impl Observer for Meters {
                 handles.registrar.add(name::CONNECTS, &[("outcome", "failed")], 1);
             }
             Event::ConnectionLost { .. } => add(name::CONNECTIONS_LOST, 1),
-            Event::ClockCompared { skew, .. } => {
+            Event::ClockCompared { skew } => {
                 self.skew.set(skew.ahead_us() as f64 / 1e6);
                 self.skew_uncertainty.set(skew.uncertainty());
             }

@@ -16,7 +16,7 @@ use crate::rate::Rate;
 /// The target of all spans and events, for filters, wherever in the crate they arise.
 const TARGET: &str = "redisson_rate_limiter";
 
-/// A clock that differs by more than this is warned of, unless the client's user has set another threshold.
+/// A clock that differs by more than this is warned of.
 const SKEW: Duration = Duration::from_millis(100);
 
 /// Opens the span of a call that begins. Its parent is the span of the only caller, which the call has held
@@ -164,10 +164,10 @@ impl Observer for Traces {
             Event::SlotMoved { node, owner } => {
                 debug!(target: TARGET, %node, %owner, "a slot of the cluster is at another node");
             }
-            Event::ClockCompared { skew, threshold } => {
+            Event::ClockCompared { skew } => {
                 let ahead_ms = skew.ahead_us() as f64 / 1000.0;
                 let uncertainty_ms = skew.uncertainty().as_secs_f64() * 1000.0;
-                match skew.at_least() > threshold.unwrap_or(SKEW) {
+                match skew.at_least() > SKEW {
                     true => warn!(
                         target: TARGET,
                         ahead_ms, uncertainty_ms, "the clocks of this machine and of the server differ"

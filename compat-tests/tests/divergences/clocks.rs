@@ -17,8 +17,9 @@ use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::scenario::{fresh_name, kinds, now_ms, run, run_alone, until};
 use compat_tests::server::{self, Server};
 use futures::future::join_all;
+use redisson_rate_limiter::observe::{Event, ObservedLimiter, Observer};
 use redisson_rate_limiter::topology::Replicated;
-use redisson_rate_limiter::{Client, Clock, Decision, RateLimiter};
+use redisson_rate_limiter::{Client, Clock, ClockSkew, Decision, RateLimiter};
 
 /// A peer on a machine of its own.
 struct Member {
@@ -329,33 +330,35 @@ fn divergence_16_a_lost_answer_of_a_server_whose_clock_went_back() {
     });
 }
 
+#[derive(Default)]
+struct Skews(Mutex<Vec<ClockSkew>>);
+
+impl Observer for Skews {
+    fn event(&self, _: Option<&ObservedLimiter>, event: &Event<'_>) {
+        if let Event::ClockCompared { skew, .. } = event {
+            self.0.lock().unwrap().push(*skew);
+        }
+    }
+}
+
 #[test]
-fn divergence_16_the_difference_is_measured_and_warned_of() {
+fn divergence_16_the_difference_is_measured_and_told() {
     run(async {
         let clock = MachineClock::ahead_by(-700);
         let server = Server::start_with(server::Options::default().clock(&clock)).await;
-        let warned = Arc::new(Mutex::new(Vec::new()));
-        let client = |threshold: u64| {
-            let warned = warned.clone();
-            let threshold = Duration::from_millis(threshold);
-            let warn = move |skew| warned.lock().unwrap().push((threshold, skew));
-            Client::builder().on_clock_skew(threshold, warn).connect_lazy(server.url()).unwrap()
-        };
-        for threshold in [500, 900] {
-            let client = client(threshold);
-            assert_eq!(client.clock_skew(), None);
-            let rate = redisson_rate_limiter::Rate::per_second(5);
-            let limiter = client.limiter("api").unwrap().with_rate(rate);
-            limiter.acquire(1).await.unwrap();
-            until("it is measured", async || client.clock_skew().is_some()).await;
-            let skew = client.clock_skew().unwrap();
-            println!("{skew}");
-            let uncertainty = skew.uncertainty().as_micros() as i64;
-            assert!((skew.ahead_us() - 700_000).abs() <= uncertainty, "{skew:?}");
-            assert!(skew.age() < Duration::from_secs(60), "{skew:?}");
-        }
-        let warned = warned.lock().unwrap();
-        assert_eq!(warned.len(), 1, "{warned:?}");
-        assert_eq!(warned[0].0, Duration::from_millis(500));
+        let told = Arc::new(Skews::default());
+        let builder = Client::builder().observer(told.clone());
+        let client = builder.connect_lazy(server.url()).unwrap();
+        assert_eq!(client.clock_skew(), None);
+        let rate = redisson_rate_limiter::Rate::per_second(5);
+        let limiter = client.limiter("api").unwrap().with_rate(rate);
+        limiter.acquire(1).await.unwrap();
+        until("it is measured", async || client.clock_skew().is_some()).await;
+        let skew = client.clock_skew().unwrap();
+        println!("{skew}");
+        let uncertainty = skew.uncertainty().as_micros() as i64;
+        assert!((skew.ahead_us() - 700_000).abs() <= uncertainty, "{skew:?}");
+        assert!(skew.age() < Duration::from_secs(60), "{skew:?}");
+        until("it is told", async || *told.0.lock().unwrap() == [skew]).await;
     });
 }
