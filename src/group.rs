@@ -172,7 +172,7 @@ impl Client {
             if members[..at].iter().any(|other| other.engine().keys.value == *value) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
             }
-            if member.engine().has_headroom() {
+            if member.headroom.is_some() {
                 return invalid(format!(
                     "the limiter {name:?} has a headroom: a group takes all there is"
                 ));

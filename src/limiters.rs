@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::engine::group::GroupMember;
 use crate::engine::{self, Core, Engine, Knowledge, Rules};
 use crate::error::{Error, Operation};
-use crate::options::Fraction;
 use crate::policy::{Followed, Kind, Policy};
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
@@ -33,18 +32,6 @@ pub(crate) struct Limiters {
 pub(crate) struct LimiterHandle {
     pub(crate) limiters: Arc<Limiters>,
     pub(crate) engine: Arc<Engine>,
-    /// If the engine is not of the first class: the handle of that one, which keeps it in use.
-    first_class: Option<Arc<LimiterHandle>>,
-}
-
-impl LimiterHandle {
-    /// A handle of the same limiter for callers that leave this part of the rate to others.
-    pub(crate) fn with_headroom(self: &Arc<Self>, headroom: Fraction) -> Arc<LimiterHandle> {
-        let first = self.first_class.as_ref().unwrap_or(self);
-        let engine = first.engine.class(headroom);
-        let limiters = self.limiters.clone();
-        Arc::new(LimiterHandle { limiters, engine, first_class: Some(first.clone()) })
-    }
 }
 
 #[derive(Default)]
@@ -122,7 +109,6 @@ impl Limiters {
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
             engine.leases().suspend(&engine);
-            engine.other_classes().iter().for_each(|class| class.leases().suspend(class));
         }
         Ok(handle)
     }
@@ -142,7 +128,7 @@ impl Limiters {
             return Ok(group);
         }
         let engine = Engine::of_group(members, self.core.clone());
-        let group = Arc::new(LimiterHandle { limiters: self.clone(), engine, first_class: None });
+        let group = Arc::new(LimiterHandle { limiters: self.clone(), engine });
         table.groups.map.insert(key, Arc::downgrade(&group));
         Ok(group)
     }
@@ -197,9 +183,7 @@ impl Limiters {
     pub(crate) fn recheck_waiters(&self) {
         let engines = self.table().engines();
         for engine in engines {
-            for class in engine.all_classes() {
-                class.leases().look(&class);
-            }
+            engine.leases().look(&engine);
             engine.permits_came_back();
         }
     }
@@ -258,7 +242,7 @@ impl Drop for Limiters {
 }
 
 impl Table {
-    /// Those of the limiters' first classes, and of the groups.
+    /// Those of the limiters, and of the groups.
     fn engines(&self) -> Vec<Arc<Engine>> {
         let groups = self.groups.map.values().filter_map(Weak::upgrade);
         let groups = groups.map(|group| group.engine.clone());
@@ -300,11 +284,7 @@ impl Table {
                 (engine, known)
             }
         };
-        let handle = Arc::new(LimiterHandle {
-            limiters: limiters.clone(),
-            engine: engine.clone(),
-            first_class: None,
-        });
+        let handle = Arc::new(LimiterHandle { limiters: limiters.clone(), engine: engine.clone() });
         let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
         self.by_name.map.insert(key, named);
         Ok((handle, replaced))
@@ -318,10 +298,7 @@ impl Table {
         let Table { by_name, remembered, .. } = self;
         by_name.make_room(|key, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            let classes = engine.other_classes();
-            let is_leased =
-                || classes.iter().chain([&*engine]).any(|class| class.leases().held() > 0);
-            if in_use || is_leased() || engine.needs_stand_in() {
+            if in_use || engine.leases().held() > 0 || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

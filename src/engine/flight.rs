@@ -289,7 +289,7 @@ impl Flight {
             earlier,
             share: self.call.share,
             reserve: self.call.reserve,
-            headroom: engine.classes.headroom,
+            headroom: self.lane.headroom,
             groups: self.call.groups.clone(),
         };
         let limit = self.attempt_limit();

@@ -118,7 +118,7 @@ impl Flight {
         let entries = members.map(|(at, (member, limit))| {
             let engine = &member.engine;
             let groups = groups_of(&self.call.groups, &self.call.costs, at);
-            engine.learn(&groups, limit, audited);
+            engine.knowledge().learn(&groups, limit, audited);
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();

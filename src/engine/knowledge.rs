@@ -1,5 +1,6 @@
 //! A client's knowledge of a limiter, no matter in which runtime it was learnt.
 
+use super::Engine;
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
 use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
@@ -93,5 +94,14 @@ impl Knowledge {
         self.rate.is_some_and(|rate| {
             now.saturating_sub(self.last_answer).unsigned_abs() < rate.interval_ms().max(1000)
         })
+    }
+}
+
+impl Engine {
+    /// A call's answer was lost, and it may have met another rate and fitted the value to it: at each limiter of a group.
+    /// If the old rate came back, the next call would take what the other one allowed for its own.
+    pub(super) fn rate_may_have_changed(&self) {
+        let members = self.members.iter().map(|member| &*member.engine);
+        members.chain([self]).for_each(|engine| engine.knowledge().seen = None);
     }
 }

@@ -133,7 +133,7 @@ impl Leases {
         let runs_low = held >= state.low && held - permits < state.low;
         state.is_call_wanted |= runs_low;
         drop(state);
-        if runs_low && let Ok(lane) = engine.lane() {
+        if runs_low && let Ok(lane) = engine.lane(None) {
             // Request a call for the next lease, to follow the one in flight if there is one.
             driver::start_or_wake(engine, &lane, lane.lock());
         }
@@ -293,10 +293,6 @@ impl Leases {
 
     pub(in crate::engine) fn resume(&self) {
         lock(&self.state).suspensions -= 1;
-    }
-
-    pub(in crate::engine) fn is_suspended(&self) -> bool {
-        lock(&self.state).suspensions > 0
     }
 
     /// The number of permits that are leased and unused.

@@ -93,7 +93,7 @@ impl Engine {
         if let Some(label) = options.label {
             self.observer.set_label(label);
         }
-        self.other_classes().iter().try_for_each(|class| class.set_options(options))
+        Ok(())
     }
 
     pub(crate) fn has_options(&self) -> bool {
@@ -115,8 +115,7 @@ impl Engine {
     pub(crate) fn remembered_denial(&self, permits: u64) -> Option<(Wait, Rate)> {
         // A request for more permits than an entry can hold is a different error.
         let denials = self.opt_ins.denials.get().filter(|_| permits <= MAX_ENTRY_PERMITS)?;
-        let denial = denials.denial(permits, || self.core.now());
-        denial.filter(|(_, rate)| permits <= self.most_permits(*rate))
+        denials.denial(permits, || self.core.now())
     }
 
     /// Called when permits may have come back, so that cached denials may no longer hold.
@@ -139,9 +138,10 @@ impl Engine {
         if let (Some(denials), Some(generation)) = (self.opt_ins.denials.get(), flight.generation) {
             let granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
             let outdated = granted || is_other_rate;
-            // The answer does not account for permits that this client holds in leases.
+            // The answer does not account for permits that this client holds in leases; and what is refused so that it
+            // is left to others is not refused them.
             let refused = fewest_refused(&flight.call.groups, &reply.outcomes)
-                .filter(|_| self.opt_ins.leases.held() == 0);
+                .filter(|_| self.opt_ins.leases.held() == 0 && flight.lane.headroom.is_none());
             denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
         }
         let requested = flight.lease.as_ref().map_or(0, |lease| lease.permits);

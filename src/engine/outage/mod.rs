@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
 use crate::observe::Observers;
-use crate::options::OnOutage;
+use crate::options::{Fraction, OnOutage};
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
@@ -316,11 +316,15 @@ impl Engine {
 
     /// Whether the call in flight finds that the server is unavailable. Used for a caller that the queue
     /// has no room for: the policy must decide for it as it does for callers in the queue.
-    pub(crate) async fn turns_out_away(self: &Arc<Self>, limit: Duration) -> bool {
+    pub(crate) async fn turns_out_away(
+        self: &Arc<Self>,
+        headroom: Option<Fraction>,
+        limit: Duration,
+    ) -> bool {
         let circuit = self.circuit();
         // Register before checking for a call: otherwise its end could be missed.
         let settled = pin!(circuit.settled.notified());
-        let has_call = self.lane().is_ok_and(|lane| lane.lock().queue.is_asking());
+        let has_call = self.lane(headroom).is_ok_and(|lane| lane.lock().queue.is_asking());
         if has_call && !circuit.is_open() {
             select(settled, pin!(self.core.sleep_until(rt::now() + limit))).await;
         }

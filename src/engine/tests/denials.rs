@@ -1,6 +1,7 @@
 //! Remembered denials.
 
 use super::*;
+use crate::Fraction;
 
 fn memory(longest: u64) -> LimiterOptions {
     LimiterOptions::new().denial_memory(ms(longest))
@@ -67,6 +68,27 @@ async fn changes_by_this_client_are_noticed_at_once() {
     let _ = denial(&limiter, 1).await;
     assert!(limiter.delete().await.unwrap());
     assert_eq!(limiter.try_acquire_now(1).await.unwrap_err().kind(), ErrorKind::NotInitialized);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_a_headroom_is_denied_by_the_server_alone() {
+    let world = World::new();
+    let limiter = world.limiter(memory(60_000)).await;
+    let jobs = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    let _half = grant(&limiter, 50).await;
+    for _ in 0..2 {
+        assert_eq!(denial(&jobs, 1).await.decided_by(), DecidedBy::Store);
+    }
+    let _half = grant(&limiter, 50).await;
+    for by in [DecidedBy::Store, DecidedBy::Memory] {
+        assert_eq!(denial(&limiter, 1).await.decided_by(), by);
+    }
+    assert_eq!(denial(&jobs, 1).await.decided_by(), DecidedBy::Store);
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Memory);
+    let operator = world.client().limiter("api").unwrap();
+    assert!(operator.update_rate(rate(200), crate::Usage::Keep).await.unwrap());
+    let _ = denial(&jobs, 1).await;
+    let _ = grant(&limiter, 1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 //! Leases.
 
+use futures::FutureExt;
+
 use super::*;
+use crate::Fraction;
 
 fn lease(permits: u32, hold: u64) -> LimiterOptions {
     LimiterOptions::new().lease(permits, ms(hold))
@@ -98,6 +101,47 @@ async fn no_leased_permit_overtakes_a_waiting_call() {
     settle().await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Queue);
     let _fifty = waiting.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_a_headroom_neither_takes_nor_ends_leases() {
+    let world = World::new();
+    let jobs = world.limiter(lease(20, 200)).await.with_headroom(Fraction::one_of(2)).unwrap();
+    for granted in 1..4 {
+        let _job = grant(&jobs, 1).await;
+        assert_eq!(world.store.outstanding(), granted);
+    }
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let jobs = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    // 78 are available and 19 leased.
+    assert_eq!(
+        (grant(&jobs, 1).await.decided_by(), world.store.outstanding()),
+        (DecidedBy::Store, 23)
+    );
+    assert_eq!(
+        denial(&jobs, 40).await.decided_by(),
+        DecidedBy::Store,
+        "with those leased it would fit"
+    );
+    let mut waits = Box::pin(jobs.acquire(40));
+    assert!(waits.as_mut().now_or_never().is_none());
+    settle().await;
+    for _ in 0..19 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_rate_that_a_handle_with_a_headroom_meets_ends_leases() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let jobs = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    let operator = world.client().limiter("api").unwrap();
+    assert!(operator.update_rate(rate(50), crate::Usage::Keep).await.unwrap());
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease, "nobody has met it");
+    let _ = denial(&jobs, 10).await;
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]

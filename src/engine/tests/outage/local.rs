@@ -27,7 +27,7 @@ async fn a_part_of_the_rate_is_granted_here_less_what_is_in_use_already() {
     assert_eq!(limiter.outages().granted, 80);
 }
 
-/// One stand-in for callers of all kinds: each class would be granted a part of the rate otherwise.
+/// One stand-in for all callers: those of each headroom would be granted a part of the rate otherwise.
 #[tokio::test(start_paused = true)]
 async fn callers_with_a_headroom_leave_it_here_too() {
     let (world, _clock) = stopped();
@@ -48,7 +48,7 @@ async fn callers_with_a_headroom_leave_it_here_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stand_in_begins_with_what_any_class_has_seen_in_use() {
+async fn a_stand_in_begins_with_what_any_caller_has_seen_in_use() {
     let (world, _clock) = stopped();
     let (_client, handle) = world.handles(OnOutage::Local(Fraction::ALL), true);
     let users = handle();
