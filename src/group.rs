@@ -188,7 +188,7 @@ impl Client {
             engine: member.engine().clone(),
             create: member.carried_rate(),
         });
-        let limiter = RateLimiter::new(self.0.group(engines.collect())?);
+        let limiter = RateLimiter::new(&self.0, self.0.group(engines.collect())?);
         Ok(LimitGroup { limiter, members, in_turn })
     }
 }

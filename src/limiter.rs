@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
-use crate::limiters::{LimiterHandle, Limiters};
+use crate::limiters::Limiters;
 use crate::observe::Event;
 use crate::options::{Fraction, LimiterOptions};
 use crate::policy::Followed;
@@ -84,7 +84,8 @@ use crate::wire::keys::Keys;
 /// whose future is dropped may or may not be carried out.
 #[derive(Clone)]
 pub struct RateLimiter {
-    shared: Arc<LimiterHandle>,
+    limiters: Arc<Limiters>,
+    engine: Arc<Engine>,
     deadline: Duration,
     rate: Option<Arc<Rate>>,
     /// The part of the rate that its grants leave to others.
@@ -92,17 +93,17 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
-        let deadline = shared.limiters.deadline;
-        let policy = shared.engine.rules.policy().map(Followed::rate);
-        let semaphore = shared.engine.semaphore.as_ref().map(|it| it.terms);
+    pub(crate) fn new(limiters: &Arc<Limiters>, engine: Arc<Engine>) -> Self {
+        let (limiters, deadline) = (limiters.clone(), limiters.deadline);
+        let policy = engine.rules.policy().map(Followed::rate);
+        let semaphore = engine.semaphore.as_ref().map(|it| it.terms);
         let rate = policy.or(semaphore.and_then(|terms| Some(terms.rate(terms.create?))));
-        RateLimiter { shared, deadline, rate: rate.map(Arc::new), headroom: None }
+        RateLimiter { limiters, engine, deadline, rate: rate.map(Arc::new), headroom: None }
     }
 
     #[inline]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.shared.engine
+        &self.engine
     }
 
     /// The rate with which it creates the limiter.
@@ -115,7 +116,7 @@ impl RateLimiter {
     }
 
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
-        &self.shared.limiters
+        &self.limiters
     }
 
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), Error> {

@@ -12,7 +12,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
 /// Optional settings for a limiter in one client; none are set by default.
 ///
-/// Options belong to a limiter's name within one client, and end with the last handle of that name: see
+/// Options belong to a limiter's name within one client, for as long as the client remembers it: see
 /// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the
 /// server, and no other client needs to know about them.
 ///
@@ -79,8 +79,7 @@ impl LimiterOptions {
     /// - when a call of this client must wait for permits, because later calls must not overtake it;
     /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or deletes or
     ///   renames the limiter;
-    /// - when the last handle of the limiter is dropped and a new one is made, and with
-    ///   [`Client::close`](crate::Client::close).
+    /// - with [`Client::close`](crate::Client::close).
     ///
     /// Those of a process that ends without this expire `hold` and an interval after they were taken.
     ///

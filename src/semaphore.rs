@@ -287,15 +287,14 @@ impl Semaphore {
         kind: SemaphoreKind,
         options: SemaphoreOptions,
     ) -> Result<Self, Error> {
-        let limiters = &client.0;
-        let terms = options.terms(kind, limiters.core.store.is_in_process());
+        let terms = options.terms(kind, client.0.core.store.is_in_process());
         let terms = terms.map_err(|detail| {
             Error::invalid(Operation::Limiter, detail)
                 .of(Operation::Limiter, Some(name.into()))
                 .of_semaphore()
         })?;
-        let handle = limiters.handle(name, Rules::Semaphore(terms)).map_err(Error::of_semaphore)?;
-        let limiter = RateLimiter::new(handle);
+        let limiter = client.limiter_by(name, Rules::Semaphore(terms));
+        let limiter = limiter.map_err(Error::of_semaphore)?;
         limiter.set_options(&options.limiter)?;
         Ok(Semaphore { limiter, kind })
     }

@@ -10,8 +10,8 @@ use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
 /// and together, the clients of a large fleet make about this many audits in an interval.
 const READ_PER_CALL: u64 = 4;
 
-/// Facts about a limiter learnt from its calls. They are kept after the limiter's last handle is gone:
-/// without them, a call could not trust the value and would have to sum the log each time.
+/// Facts about a limiter learnt from its calls. They are kept after the limiter is dropped: without them, a call could
+/// not trust the value and would have to sum the log each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Knowledge {
     /// The rate this client last saw in the limiter's hash and has applied to the value.

@@ -18,7 +18,7 @@ use crate::store::Wait;
 
 impl RateLimiter {
     /// What was decided for this limiter while the server was away. The counts belong to the name in this
-    /// client. They outlive its last handle, until the client has very many names.
+    /// client, and outlive its last handle until the client has very many names.
     pub fn outages(&self) -> OutageReport {
         self.engine().outage_report()
     }

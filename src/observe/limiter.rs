@@ -138,8 +138,8 @@ impl LimiterObserver {
 
     /// Sets the label used as long as nobody chooses one.
     #[cfg(feature = "_web")]
-    pub(crate) fn set_default_label(&self, label: &Arc<str>) {
-        self.by_default.get_or_init(|| self.labelled(label.clone()));
+    pub(crate) fn set_default_label(&self, label: impl FnOnce() -> Arc<str>) {
+        self.by_default.get_or_init(|| self.labelled(label()));
     }
 }
 

@@ -9,6 +9,7 @@ use super::key::Key;
 use super::name::{SUFFIXES, joined};
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
+use crate::engine::Rules;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
@@ -68,7 +69,6 @@ pub struct Limit {
     pub(super) wait: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) options: LimiterOptions,
-    pub(super) most_handles: usize,
     pub(super) is_shadow: bool,
     pub(super) roll_out_from: Vec<Rate>,
 }
@@ -102,7 +102,6 @@ impl Limit {
             wait: Duration::ZERO,
             deadline: None,
             options: LimiterOptions::new(),
-            most_handles: 4096,
             is_shadow: false,
             roll_out_from: Vec::new(),
         }
@@ -224,13 +223,6 @@ impl Limit {
         self
     }
 
-    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. With more
-    /// keys, a handle's own state ends with it: its lease, and what it decides by itself during an outage.
-    pub fn max_handles(mut self, handles: usize) -> Self {
-        self.most_handles = handles;
-        self
-    }
-
     /// Decides and [reports](super::Limits::on_decision) but lets every request pass, even without a decision or a
     /// key, to try out a limit. Requests do not wait for permits, and nothing is added to answers.
     pub fn shadow(mut self) -> Self {
@@ -327,6 +319,12 @@ impl Limit {
             Some(deadline) => (limiter.with_deadline(deadline)?, semaphore),
             None => (limiter, semaphore),
         })
+    }
+
+    /// Whether this client has a limiter of the key already.
+    pub(super) fn is_known(&self, client: &Client, key: &str) -> bool {
+        let rules = self.policy.clone().map_or(Rules::Redisson, |it| Rules::Policy(it.into()));
+        client.0.has_limiter(&self.limiter_name(key), rules)
     }
 
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys

@@ -281,7 +281,7 @@ impl Leases {
     }
 
     /// Ends all leases and accepts no new ones, including those brought by calls in flight, until it
-    /// [resumes](Self::resume): the limiter is being replaced, or the option has ended.
+    /// [resumes](Self::resume): the limiter is being replaced, or the client has closed.
     pub(crate) fn suspend(&self, engine: &Arc<Engine>) {
         self.update(engine, |state, left| {
             state.suspensions += 1;

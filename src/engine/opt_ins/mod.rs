@@ -96,10 +96,6 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn has_options(&self) -> bool {
-        self.options() != LimiterOptions::default()
-    }
-
     pub(crate) fn leases(&self) -> &Leases {
         &self.opt_ins.leases
     }

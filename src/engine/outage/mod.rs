@@ -360,19 +360,6 @@ impl Engine {
         outage.is_some_and(|outage| !outage.forget_spent(self))
     }
 
-    /// Passes the outage state to the engine that replaces this one when the options of its limiter end
-    /// with the last handle. The stand-in's grants are not forgotten: otherwise the next handle could be
-    /// granted as much again. The state is shared rather than copied, because it may be being written at
-    /// this moment.
-    pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
-        let Some(outage) = self.outage.get() else { return };
-        next.outage.get_or_init(|| outage.clone());
-        let _local = lock(&outage.local);
-        if self.has_stand_in() {
-            self.core.outages.admit(next, outage);
-        }
-    }
-
     pub(crate) fn outage_report(&self) -> OutageReport {
         match self.outage.get() {
             Some(outage) => {

@@ -260,9 +260,9 @@ async fn a_shadow_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn permits_outlive_their_handles_and_the_limits() {
+async fn permits_outlive_the_limits() {
     let (client, _) = client();
-    let site = Site::new(&client, [uploads(1).max_handles(2)]);
+    let site = Site::new(&client, [uploads(1)]);
     let mine = site.send(get("me")).await;
     for key in 0..20 {
         assert_eq!(site.status(get(&format!("user-{key}"))).await, 200);
