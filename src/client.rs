@@ -105,11 +105,12 @@ impl Client {
     /// Options belong to the name: they apply to all its handles in this client, including those that
     /// [`limiter`](Client::limiter) makes. They stay as long as the client remembers the name: at least while there is a
     /// handle, and until it has more than 8,192 names.
+    /// A name that has options keeps them; other ones are refused, also if they set something else.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of range or differs
-    /// from the one in force. For other errors see [`limiter`](Client::limiter).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of range, or if the
+    /// name has other options. For other errors see [`limiter`](Client::limiter).
     pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;

@@ -259,7 +259,7 @@ impl fmt::Debug for RateLimiter {
             .field("deadline", &self.deadline)
             .field("rate", &self.rate)
             .field("headroom", &self.headroom)
-            .field("options", &self.engine().options())
+            .field("options", self.engine().options())
             .finish()
     }
 }

@@ -113,6 +113,19 @@ impl SemaphoreOptions {
         SemaphoreOptions { keep_alive: self.keep_alive.or(default), ..self }
     }
 
+    /// With these options besides, which come before its own.
+    #[cfg(feature = "_web")]
+    pub(crate) fn and(mut self, options: LimiterOptions) -> Self {
+        let own = self.limiter;
+        self.limiter = LimiterOptions {
+            max_waiters: options.max_waiters.or(own.max_waiters),
+            on_outage: options.on_outage.or(own.on_outage),
+            label: options.label.or(own.label),
+            ..options
+        };
+        self
+    }
+
     /// The most calls that may wait at once, in each runtime; see [`LimiterOptions::max_waiters`].
     pub fn max_waiters(mut self, most: u32) -> Self {
         self.limiter = self.limiter.max_waiters(most);

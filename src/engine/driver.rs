@@ -118,7 +118,7 @@ impl Driver {
         let engine = &self.engine;
         match step {
             Step::SleepUntil(time) => return Step::SleepUntil(time),
-            Step::Idle if !engine.opt_ins.leases.is_call_wanted() => return Step::Idle,
+            Step::Idle if !engine.opt_ins.leases.is_call_wanted(engine) => return Step::Idle,
             Step::Call(_) | Step::Idle => {}
         }
         let knowledge = engine.knowledge();
@@ -128,7 +128,7 @@ impl Driver {
             && (matches!(step, Step::Idle)
                 || !state.queue.has_waited() && !state.queue.is_exhausted());
         let lease = match may_lease {
-            true => engine.opt_ins.leases.request(&engine.core, knowledge.rate),
+            true => engine.opt_ins.leases.request(engine, knowledge.rate),
             false => None,
         };
         let call = match step {

@@ -14,6 +14,7 @@ use super::flight::Flight;
 use super::knowledge::Knowledge;
 use super::{Core, Engine};
 use crate::error::Error;
+use crate::options::LimiterOptions;
 use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
@@ -37,7 +38,7 @@ impl Engine {
         engine.members = members;
         // Replies name the holders of permits for a single limiter only, so a group cannot limit itself to
         // a share.
-        engine.opt_ins.be_greedy();
+        engine.opt_ins.options = LimiterOptions::new().greedy().into();
         Arc::new(engine)
     }
 

@@ -115,8 +115,8 @@ impl Engine {
 
     /// The most requests that may be queued; for a group, the least of its limiters.
     pub(crate) fn max_waiters(&self) -> Option<u32> {
-        let members = self.members.iter().filter_map(|it| it.engine.opt_ins.max_waiters());
-        members.min().or(self.opt_ins.max_waiters())
+        let members = self.members.iter().filter_map(|it| it.engine.options().max_waiters);
+        members.min().or(self.options().max_waiters)
     }
 
     pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {

@@ -227,7 +227,7 @@ impl RateLimiter {
         let (engine, permits) = (self.engine(), request.fewest());
         let verdict = match key {
             Some(key) => Either::Left(engine.acquire_once(key, self.headroom, request).boxed()),
-            None if self.headroom.is_none() && engine.leases().is_on() => {
+            None if self.headroom.is_none() && engine.options().lease.is_some() => {
                 Either::Left(self.ask_beside_leases(request).boxed())
             }
             None => Either::Right(engine.acquire(self.headroom, request)),

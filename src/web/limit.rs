@@ -218,6 +218,7 @@ impl Limit {
     /// server is away ([`on_outage`](LimiterOptions::on_outage)). Without a policy here, the
     /// [client's](crate::ClientBuilder::on_outage) applies; without either, requests are answered with 503. Without a
     /// [label](LimiterOptions::metrics_label), the limiters of all keys share the limit's name as their label.
+    /// Those of a concurrency limit come before its [`SemaphoreOptions`].
     pub fn options(mut self, options: LimiterOptions) -> Self {
         self.options = options;
         self
@@ -308,9 +309,8 @@ impl Limit {
             }
             (_, Some(options)) => {
                 let options = if self.key.is_global { options } else { options.kept_alive() };
-                let semaphore = client.concurrency_with(&name, options)?;
+                let semaphore = client.concurrency_with(&name, options.and(self.options))?;
                 let limiter = semaphore.clone().into_limiter();
-                limiter.set_options(&self.options)?;
                 (limiter, Some(semaphore))
             }
             _ => (client.limiter_with(&name, self.options)?, None),

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
 use crate::observe::Observers;
-use crate::options::{Fraction, OnOutage};
+use crate::options::{Fraction, LimiterOptions, OnOutage};
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
@@ -182,13 +182,12 @@ impl LocalStore {
             }
             None => (Rules::Redisson, Keys::new(&name, "")),
         };
-        let engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);
+        let mut engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);
         // There are no other clients here, and a reservation would be written to the log as if it were a
         // grant.
-        engine.opt_ins.be_greedy();
-        if let Some(most) = of.opt_ins.max_waiters() {
-            engine.opt_ins.set_max_waiters(most);
-        }
+        let max_waiters = of.options().max_waiters;
+        let options = LimiterOptions { max_waiters, ..LimiterOptions::new().greedy() };
+        engine.opt_ins.options = options.into();
         Arc::new(engine)
     }
 }
@@ -208,8 +207,7 @@ impl Engine {
     /// The limiter's outage state and its policy; `None` if calls fail during an outage.
     #[inline]
     pub(crate) fn outage(&self) -> Option<(&Outage, OnOutage)> {
-        let own = self.opt_ins.on_outage.get();
-        let policy = *own.unwrap_or(&self.core.outages.policy);
+        let policy = self.options().on_outage.unwrap_or(self.core.outages.policy);
         match policy {
             OnOutage::Fail => None,
             _ => Some((self.outage.get_or_init(Arc::default), policy)),
@@ -232,7 +230,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn new_id(&self) -> EntryId {
-        EntryId::random(self.core.client_tag, self.opt_ins.weight())
+        EntryId::random(self.core.client_tag, self.weight())
     }
 
     /// Hook: a call was answered.

@@ -136,9 +136,12 @@ async fn options_belong_to_the_name_of_the_limiter() {
     let client = world.client();
     let plain = client.limiter("api").unwrap();
     let lease = LimiterOptions::new().lease(10, ms(100));
-    client.limiter_with("api", memory(5)).unwrap();
-    client.limiter_with("api", lease.denial_memory(ms(5))).unwrap();
-    for other in [memory(6), LimiterOptions::new().lease(11, ms(100))] {
+    let both = lease.denial_memory(ms(5));
+    for options in [LimiterOptions::new(), both, both, LimiterOptions::new()] {
+        client.limiter_with("api", options).unwrap();
+    }
+    // Neither fewer, nor more, nor others.
+    for other in [memory(5), both.max_waiters(9), memory(6), both.lease(11, ms(100))] {
         let error = client.limiter_with("api", other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }

@@ -77,7 +77,7 @@ async fn a_limit_belongs_to_the_name() {
     }
     let error = open(3).unwrap_err().to_string();
     assert!(
-        error.contains("at most 3 waiters: this client's limiter of the name already has"),
+        error.contains("max_waiters: Some(3), on_outage: None, label: None }: this client's limiter of the name already has"),
         "{error}"
     );
 }
