@@ -59,7 +59,7 @@ impl Client {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name is empty;
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
-        self.0.handle(name, Rules::Redisson).map(RateLimiter::new)
+        self.limiter_by(name, Rules::Redisson)
     }
 
     /// The limiter of this name that follows a [`Policy`] instead of Redisson's rules. Nothing is sent.
@@ -71,7 +71,7 @@ impl Client {
     ///
     /// Errors are those of [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
-        self.0.handle(name, Rules::Policy(policy.into())).map(RateLimiter::new)
+        self.limiter_by(name, Rules::Policy(policy.into()))
     }
 
     /// [`limiter_of`](Self::limiter_of), with options that belong to the name and the policy with these parameters.
@@ -93,19 +93,24 @@ impl Client {
     /// Without stored parameters, calls fail with [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized).
     pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: true };
-        self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
+        self.limiter_by(name, Rules::Policy(policy))
+    }
+
+    pub(crate) fn limiter_by(&self, name: &str, rules: Rules) -> Result<RateLimiter, Error> {
+        self.0.limiter(name, rules).map(|engine| RateLimiter::new(&self.0, engine))
     }
 
     /// The limiter of this name, with options. Nothing is sent.
     ///
     /// Options belong to the name: they apply to all its handles in this client, including those that
-    /// [`limiter`](Client::limiter) makes. An option that the name lacks is added; one that it already has must
-    /// have the same value. Options end with the last handle of the name.
+    /// [`limiter`](Client::limiter) makes. They stay as long as the client remembers the name: at least while there is a
+    /// handle, and until it has more than 8,192 names.
+    /// A name that has options keeps them; other ones are refused, also if they set something else.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of range or differs
-    /// from the one in force. For other errors see [`limiter`](Client::limiter).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of range, or if the
+    /// name has other options. For other errors see [`limiter`](Client::limiter).
     pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;

@@ -172,7 +172,7 @@ impl Client {
             if members[..at].iter().any(|other| other.engine().keys.value == *value) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
             }
-            if member.engine().has_headroom() {
+            if member.headroom.is_some() {
                 return invalid(format!(
                     "the limiter {name:?} has a headroom: a group takes all there is"
                 ));
@@ -188,7 +188,7 @@ impl Client {
             engine: member.engine().clone(),
             create: member.carried_rate(),
         });
-        let limiter = RateLimiter::new(self.0.group(engines.collect())?);
+        let limiter = RateLimiter::new(&self.0, self.0.group(engines.collect())?);
         Ok(LimitGroup { limiter, members, in_turn })
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
-use crate::limiters::{LimiterHandle, Limiters};
+use crate::limiters::Limiters;
 use crate::observe::Event;
 use crate::options::{Fraction, LimiterOptions};
 use crate::policy::Followed;
@@ -26,7 +26,7 @@ use crate::wire::keys::Keys;
 /// in Rust and in Java.
 ///
 /// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles of one
-/// name in one client share a queue in each runtime: concurrent calls go to the server together, and waiting
+/// name and headroom in one client share a queue in each runtime: concurrent calls go to the server together, and waiting
 /// calls are served in the order of their arrival. A handle has three settings of its own: the rate with which
 /// it creates the limiter ([`with_rate`](Self::with_rate)), its deadline
 /// ([`with_deadline`](Self::with_deadline)), and the part of the rate that it leaves to others
@@ -84,23 +84,26 @@ use crate::wire::keys::Keys;
 /// whose future is dropped may or may not be carried out.
 #[derive(Clone)]
 pub struct RateLimiter {
-    shared: Arc<LimiterHandle>,
+    limiters: Arc<Limiters>,
+    engine: Arc<Engine>,
     deadline: Duration,
     rate: Option<Arc<Rate>>,
+    /// The part of the rate that its grants leave to others.
+    pub(crate) headroom: Option<Fraction>,
 }
 
 impl RateLimiter {
-    pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
-        let deadline = shared.limiters.deadline;
-        let policy = shared.engine.rules.policy().map(Followed::rate);
-        let semaphore = shared.engine.semaphore.as_ref().map(|it| it.terms);
+    pub(crate) fn new(limiters: &Arc<Limiters>, engine: Arc<Engine>) -> Self {
+        let (limiters, deadline) = (limiters.clone(), limiters.deadline);
+        let policy = engine.rules.policy().map(Followed::rate);
+        let semaphore = engine.semaphore.as_ref().map(|it| it.terms);
         let rate = policy.or(semaphore.and_then(|terms| Some(terms.rate(terms.create?))));
-        RateLimiter { shared, deadline, rate: rate.map(Arc::new) }
+        RateLimiter { limiters, engine, deadline, rate: rate.map(Arc::new), headroom: None }
     }
 
     #[inline]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.shared.engine
+        &self.engine
     }
 
     /// The rate with which it creates the limiter.
@@ -113,7 +116,7 @@ impl RateLimiter {
     }
 
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
-        &self.shared.limiters
+        &self.limiters
     }
 
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), Error> {
@@ -161,8 +164,9 @@ impl RateLimiter {
     /// [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate).
     ///
     /// Handles with the same headroom have a queue of their own: a waiting call never delays one that leaves
-    /// less, and among themselves they are served in the order of their arrival. Leases are taken so that they
-    /// leave the headroom. Nothing of this is stored on the server, and Java clients leave no headroom.
+    /// less, and among themselves they are served in the order of their arrival. They always ask the server: leases and
+    /// remembered denials serve handles without a headroom. Nothing of this is stored on the server, and Java clients
+    /// leave no headroom.
     /// [`Grant::left`](crate::Grant::left) is what is left to this handle;
     /// [`available_permits`](Self::available_permits) and [`peek`](Self::peek) are about the whole limiter.
     ///
@@ -174,7 +178,7 @@ impl RateLimiter {
         let checked = headroom.check_headroom();
         checked.map_err(|detail| self.invalid(Operation::Limiter, detail))?;
         self.check_is_redissons(Operation::Limiter, "a headroom of ")?;
-        self.shared = self.shared.with_headroom(headroom);
+        self.headroom = Some(headroom);
         Ok(self)
     }
 
@@ -254,7 +258,8 @@ impl fmt::Debug for RateLimiter {
             .field("client", &self.limiters().client_id)
             .field("deadline", &self.deadline)
             .field("rate", &self.rate)
-            .field("options", &self.engine().options())
+            .field("headroom", &self.headroom)
+            .field("options", self.engine().options())
             .finish()
     }
 }

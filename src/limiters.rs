@@ -1,23 +1,22 @@
-//! The limiters of one client by name, and what is remembered of those without a handle.
+//! The limiters of one client by name, and what is remembered of those that it has dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::group::GroupMember;
 use crate::engine::{self, Core, Engine, Knowledge, Rules};
 use crate::error::{Error, Operation};
-use crate::options::Fraction;
 use crate::policy::{Followed, Kind, Policy};
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};
 
-/// Limiters without a handle are dropped once the client has this many.
-const MANY_LIMITERS: usize = 1024;
+/// Limiters that are not in use are dropped once the client has this many.
+const MANY_LIMITERS: usize = 8192;
 
-/// So many limiters without a handle are remembered, in about 30 MB: keys can be made up, and an interval can be a day.
+/// So many limiters that were dropped are remembered, in about 30 MB: keys can be made up, and an interval can be a day.
 const MOST_REMEMBERED: usize = 65_536;
 
 /// State shared by all handles of one client.
@@ -29,35 +28,16 @@ pub(crate) struct Limiters {
     table: Mutex<Table>,
 }
 
-/// State shared by all handles of one name, until the last one is dropped.
-pub(crate) struct LimiterHandle {
-    pub(crate) limiters: Arc<Limiters>,
-    pub(crate) engine: Arc<Engine>,
-    /// If the engine is not of the first class: the handle of that one, which keeps it in use.
-    first_class: Option<Arc<LimiterHandle>>,
-}
-
-impl LimiterHandle {
-    /// A handle of the same limiter for callers that leave this part of the rate to others.
-    pub(crate) fn with_headroom(self: &Arc<Self>, headroom: Fraction) -> Arc<LimiterHandle> {
-        let first = self.first_class.as_ref().unwrap_or(self);
-        let engine = first.engine.class(headroom);
-        let limiters = self.limiters.clone();
-        Arc::new(LimiterHandle { limiters, engine, first_class: Some(first.clone()) })
-    }
-}
-
 #[derive(Default)]
 struct Table {
-    by_name: Cache<LimiterKey, Named>,
-    /// The groups that have a handle.
-    groups: Cache<GroupKey, Weak<LimiterHandle>>,
+    by_name: Cache<LimiterKey, Arc<Engine>>,
+    groups: Cache<GroupKey, Arc<Engine>>,
     /// Facts about dropped limiters that were used less than an interval ago.
     remembered: Cache<LimiterKey, Knowledge>,
     is_closed: bool,
 }
 
-/// A map whose unused entries are dropped when it reaches a size: twice what was in use the last time.
+/// A map whose unused entries are dropped when it reaches a size: twice what was in use the last time, if that is more.
 struct Cache<K, V> {
     map: HashMap<K, V>,
     limit: usize,
@@ -70,8 +50,12 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 impl<K: Eq + Hash, V> Cache<K, V> {
+    fn is_full(&self) -> bool {
+        self.map.len() >= self.limit
+    }
+
     fn make_room(&mut self, is_used: impl FnMut(&K, &mut V) -> bool) {
-        if self.map.len() >= self.limit {
+        if self.is_full() {
             self.map.retain(is_used);
             self.limit = (self.map.len() * 2).max(MANY_LIMITERS);
         }
@@ -79,15 +63,15 @@ impl<K: Eq + Hash, V> Cache<K, V> {
 }
 
 /// The addresses of its limiters' engines, which a group keeps alive, and the rates to create these with. Names would not
-/// do: a limiter may have another engine once its last handle was dropped, or follow several policies.
+/// do: a limiter may have another engine once it was dropped, or follow several policies.
 type GroupKey = Vec<(usize, Option<Rate>)>;
 
 /// A name, and the rules of its permits: with other parameters requests cannot share a call.
 type LimiterKey = (Arc<str>, Rules);
 
-struct Named {
-    engine: Arc<Engine>,
-    handle: Weak<LimiterHandle>,
+/// Whether anything but the client's table holds it: a handle, a grant, a call, or a group.
+fn is_in_use(engine: &Arc<Engine>) -> bool {
+    Arc::strong_count(engine) > 1
 }
 
 impl Limiters {
@@ -106,45 +90,31 @@ impl Limiters {
         })
     }
 
-    /// The handle of this name, shared by everybody who uses the name at the same time.
-    pub(crate) fn handle(
-        self: &Arc<Self>,
-        name: &str,
-        rules: Rules,
-    ) -> Result<Arc<LimiterHandle>, Error> {
-        let (handle, replaced) = {
-            let mut table = self.table();
-            if table.is_closed {
-                return Err(engine::closed().of(Operation::Limiter, Some(name.into())));
-            }
-            table.handle(self, (name.into(), rules))?
-        };
-        // Dropped after the lock is released, because ending leases gives permits back.
-        if let Some(engine) = replaced {
-            engine.leases().suspend(&engine);
-            engine.other_classes().iter().for_each(|class| class.leases().suspend(class));
+    /// The limiter of this name, the same for everybody who uses the name at the same time.
+    pub(crate) fn limiter(&self, name: &str, rules: Rules) -> Result<Arc<Engine>, Error> {
+        let mut table = self.table();
+        if table.is_closed {
+            return Err(engine::closed().of(Operation::Limiter, Some(name.into())));
         }
-        Ok(handle)
+        table.limiter(self, (name.into(), rules))
     }
 
-    /// The handle of the group of these limiters, shared by everybody who uses it at the same time.
-    pub(crate) fn group(
-        self: &Arc<Self>,
-        members: Vec<GroupMember>,
-    ) -> Result<Arc<LimiterHandle>, Error> {
+    /// Whether there is a limiter of this name already.
+    #[cfg(feature = "_web")]
+    pub(crate) fn has_limiter(&self, name: &str, rules: Rules) -> bool {
+        self.table().by_name.map.contains_key(&(name.into(), rules))
+    }
+
+    /// The group of these limiters, the same for everybody who uses it at the same time.
+    pub(crate) fn group(&self, members: Vec<GroupMember>) -> Result<Arc<Engine>, Error> {
         let mut table = self.table();
         if table.is_closed {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
         let key = members.iter().map(|it| (Arc::as_ptr(&it.engine) as usize, it.create)).collect();
-        table.groups.make_room(|_, group| group.strong_count() > 0);
-        if let Some(group) = table.groups.map.get(&key).and_then(Weak::upgrade) {
-            return Ok(group);
-        }
-        let engine = Engine::of_group(members, self.core.clone());
-        let group = Arc::new(LimiterHandle { limiters: self.clone(), engine, first_class: None });
-        table.groups.map.insert(key, Arc::downgrade(&group));
-        Ok(group)
+        table.groups.make_room(|_, group| is_in_use(group));
+        let new = || Engine::of_group(members, self.core.clone());
+        Ok(table.groups.map.entry(key).or_insert_with(new).clone())
     }
 
     /// The keys of the limiter of this name, which must not be empty. One with a policy has a single key, the first.
@@ -197,9 +167,7 @@ impl Limiters {
     pub(crate) fn recheck_waiters(&self) {
         let engines = self.table().engines();
         for engine in engines {
-            for class in engine.all_classes() {
-                class.leases().look(&class);
-            }
+            engine.leases().look(&engine);
             engine.permits_came_back();
         }
     }
@@ -258,70 +226,35 @@ impl Drop for Limiters {
 }
 
 impl Table {
-    /// Those of the limiters' first classes, and of the groups.
+    /// Those of the limiters, and of the groups.
     fn engines(&self) -> Vec<Arc<Engine>> {
-        let groups = self.groups.map.values().filter_map(Weak::upgrade);
-        let groups = groups.map(|group| group.engine.clone());
-        self.by_name.map.values().map(|named| named.engine.clone()).chain(groups).collect()
+        self.by_name.map.values().chain(self.groups.map.values()).cloned().collect()
     }
 
-    /// The handle of this name, and the engine that it replaces, if any.
-    fn handle(
-        &mut self,
-        limiters: &Arc<Limiters>,
-        key: LimiterKey,
-    ) -> Result<(Arc<LimiterHandle>, Option<Arc<Engine>>), Error> {
-        let core = &limiters.core;
-        let known = self.by_name.map.get(&key);
-        if let Some(handle) = known.and_then(|named| named.handle.upgrade()) {
-            return Ok((handle, None));
+    fn limiter(&mut self, limiters: &Limiters, key: LimiterKey) -> Result<Arc<Engine>, Error> {
+        if let Some(engine) = self.by_name.map.get(&key) {
+            return Ok(engine.clone());
         }
-        let known = known.map(|named| named.engine.clone());
-        // Options end with the last handle, so an engine that has some is replaced. Its knowledge of the
-        // limiter stays.
-        let (engine, replaced) = match known {
-            Some(engine) if !engine.has_options() => (engine, None),
-            known => {
-                if known.is_none() {
-                    self.make_room(core);
-                }
-                let (name, rules) = &key;
-                let keys = limiters.keys(name, rules, Operation::Limiter)?;
-                let remembered = match &known {
-                    Some(engine) => Some(engine.remember()),
-                    None => self.remembered.map.remove(&key),
-                };
-                let rules = rules.clone();
-                let engine = Engine::new(name.clone(), rules, keys, core.clone(), remembered);
-                let engine = Arc::new(engine);
-                if let Some(known) = &known {
-                    known.hand_over_outage(&engine);
-                }
-                (engine, known)
-            }
-        };
-        let handle = Arc::new(LimiterHandle {
-            limiters: limiters.clone(),
-            engine: engine.clone(),
-            first_class: None,
-        });
-        let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
-        self.by_name.map.insert(key, named);
-        Ok((handle, replaced))
+        self.make_room(&limiters.core);
+        let (name, rules) = key.clone();
+        let keys = limiters.keys(&name, &rules, Operation::Limiter)?;
+        let remembered = self.remembered.map.remove(&key);
+        let engine = Engine::new(name, rules, keys, limiters.core.clone(), remembered);
+        Ok(self.by_name.map.entry(key).insert_entry(Arc::new(engine)).get().clone())
     }
 
-    /// Drops limiters without a handle, because a service that names a limiter for each of its users must not
+    /// Drops limiters that are not in use, because a service that names a limiter for each of its users must not
     /// keep them all. For those used less than an interval ago, what the next call needs is remembered:
     /// otherwise each call would have to sum the log, or permits that went missing would never come back.
     fn make_room(&mut self, core: &Core) {
         let now = core.epoch_ms();
-        let Table { by_name, remembered, .. } = self;
-        by_name.make_room(|key, Named { engine, handle }| {
-            let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            let classes = engine.other_classes();
-            let is_leased =
-                || classes.iter().chain([&*engine]).any(|class| class.leases().held() > 0);
-            if in_use || is_leased() || engine.needs_stand_in() {
+        let Table { by_name, groups, remembered, .. } = self;
+        if by_name.is_full() {
+            // Before their limiters, which they keep in use.
+            groups.map.retain(|_, group| is_in_use(group));
+        }
+        by_name.make_room(|key, engine| {
+            if is_in_use(engine) || engine.leases().held() > 0 || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

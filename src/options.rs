@@ -12,7 +12,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
 /// Optional settings for a limiter in one client; none are set by default.
 ///
-/// Options belong to a limiter's name within one client, and end with the last handle of that name: see
+/// Options belong to a limiter's name within one client, for as long as the client remembers it: see
 /// [`Client::limiter_with`](crate::Client::limiter_with), which checks their values. They are not stored on the
 /// server, and no other client needs to know about them.
 ///
@@ -63,8 +63,15 @@ pub(crate) struct LeaseTerms {
 
 impl LimiterOptions {
     /// No options: every call asks the server.
-    pub fn new() -> Self {
-        LimiterOptions::default()
+    pub const fn new() -> Self {
+        LimiterOptions {
+            lease: None,
+            denial_memory: None,
+            share: None,
+            max_waiters: None,
+            on_outage: None,
+            label: None,
+        }
     }
 
     /// Leases permits: takes up to `permits` ahead at a time, and grants them without a call
@@ -79,8 +86,7 @@ impl LimiterOptions {
     /// - when a call of this client must wait for permits, because later calls must not overtake it;
     /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or deletes or
     ///   renames the limiter;
-    /// - when the last handle of the limiter is dropped and a new one is made, and with
-    ///   [`Client::close`](crate::Client::close).
+    /// - with [`Client::close`](crate::Client::close).
     ///
     /// Those of a process that ends without this expire `hold` and an interval after they were taken.
     ///
@@ -194,22 +200,6 @@ impl LimiterOptions {
         refuse(is_limiters, detail)
     }
 
-    /// Checks that these options do not contradict those that the limiter has; the error says which does.
-    pub(crate) fn check_with(&self, has: &LimiterOptions) -> Result<(), String> {
-        same(self.denial_memory, has.denial_memory, |it| format!("a denial memory of {it:?}"))?;
-        same(self.lease, has.lease, |LeaseTerms { permits, hold }| match permits {
-            Some(permits) => format!("a lease of {permits} permits for {hold:?}"),
-            None => format!("a lease of as many permits as are used in {hold:?}"),
-        })?;
-        same(self.share, has.share, |share| match share {
-            ShareRule::Weight(weight) => format!("a weight of {weight}"),
-            ShareRule::Greedy => "greedy".to_owned(),
-        })?;
-        same(self.max_waiters, has.max_waiters, |it| format!("at most {it} waiters"))?;
-        same(self.on_outage, has.on_outage, |it| format!("{it} on an outage"))?;
-        same(self.label, has.label, |it| format!("the metrics label {it:?}"))
-    }
-
     /// Checks the options; the error says which one is out of range, and why.
     pub(crate) fn check(&self) -> Result<(), String> {
         refuse(self.max_waiters == Some(0), "at most 0 waiters: must be at least 1")?;
@@ -227,22 +217,6 @@ impl LimiterOptions {
 
 fn refuse(is_wrong: bool, detail: &str) -> Result<(), String> {
     if is_wrong { Err(detail.to_owned()) } else { Ok(()) }
-}
-
-/// An error if a limiter has an option with another value.
-fn same<T: Copy + PartialEq>(
-    wanted: Option<T>,
-    has: Option<T>,
-    text: impl Fn(T) -> String,
-) -> Result<(), String> {
-    match (wanted, has) {
-        (Some(wanted), Some(has)) if wanted != has => Err(format!(
-            "{}: this client's limiter of the name already has {}",
-            text(wanted),
-            text(has)
-        )),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

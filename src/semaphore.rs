@@ -113,6 +113,19 @@ impl SemaphoreOptions {
         SemaphoreOptions { keep_alive: self.keep_alive.or(default), ..self }
     }
 
+    /// With these options besides, which come before its own.
+    #[cfg(feature = "_web")]
+    pub(crate) fn and(mut self, options: LimiterOptions) -> Self {
+        let own = self.limiter;
+        self.limiter = LimiterOptions {
+            max_waiters: options.max_waiters.or(own.max_waiters),
+            on_outage: options.on_outage.or(own.on_outage),
+            label: options.label.or(own.label),
+            ..options
+        };
+        self
+    }
+
     /// The most calls that may wait at once, in each runtime; see [`LimiterOptions::max_waiters`].
     pub fn max_waiters(mut self, most: u32) -> Self {
         self.limiter = self.limiter.max_waiters(most);
@@ -287,15 +300,14 @@ impl Semaphore {
         kind: SemaphoreKind,
         options: SemaphoreOptions,
     ) -> Result<Self, Error> {
-        let limiters = &client.0;
-        let terms = options.terms(kind, limiters.core.store.is_in_process());
+        let terms = options.terms(kind, client.0.core.store.is_in_process());
         let terms = terms.map_err(|detail| {
             Error::invalid(Operation::Limiter, detail)
                 .of(Operation::Limiter, Some(name.into()))
                 .of_semaphore()
         })?;
-        let handle = limiters.handle(name, Rules::Semaphore(terms)).map_err(Error::of_semaphore)?;
-        let limiter = RateLimiter::new(handle);
+        let limiter = client.limiter_by(name, Rules::Semaphore(terms));
+        let limiter = limiter.map_err(Error::of_semaphore)?;
         limiter.set_options(&options.limiter)?;
         Ok(Semaphore { limiter, kind })
     }

@@ -37,10 +37,8 @@ impl Instance {
             .on_outage(OnOutage::Local(Fraction::one_of(4)))
             .connect_lazy(server.url())
             .unwrap();
-        // Fewer handles than users.
-        let user = Limit::new("user", Key::header("x-user"), rate)
-            .max_handles(2)
-            .roll_out_from(earlier.iter().copied());
+        let user =
+            Limit::new("user", Key::header("x-user"), rate).roll_out_from(earlier.iter().copied());
         let all = Limit::new("all", Key::global(), Rate::per_minute(1000));
         let limits = Limits::new(&client, [user, all]).unwrap();
         let app =

@@ -11,6 +11,7 @@ use tokio::task::consume_budget;
 use super::answer::{Answer, Caller, Verdict};
 use super::lane::Lane;
 use super::{Engine, closed, driver};
+use crate::options::Fraction;
 use crate::queue::{Request, Ticket};
 
 /// A request's position in its lane, and the channel on which its outcome arrives. Dropped before that, it withdraws
@@ -30,6 +31,7 @@ impl Engine {
     /// forever.
     pub(crate) fn acquire(
         self: &Arc<Self>,
+        headroom: Option<Fraction>,
         request: Request,
     ) -> impl Future<Output = Verdict> + Send {
         let mut place: Option<Place> = None;
@@ -38,7 +40,7 @@ impl Engine {
                 let is_new = place.is_none();
                 let queued = match &mut place {
                     Some(queued) => queued,
-                    None => match self.join(&request) {
+                    None => match self.join(headroom, &request) {
                         Ok(Some(joined)) => place.insert(joined),
                         Ok(None) => {
                             cx.waker().wake_by_ref();
@@ -67,8 +69,12 @@ impl Engine {
     /// Joins the queue of the current runtime and starts a driver if none is making its calls. `None` means that the
     /// queue is full but will have room again, or hold waiters, once its driver has run, because an in-process call
     /// takes no time.
-    fn join(self: &Arc<Self>, request: &Request) -> Result<Option<Place>, Verdict> {
-        let lane = self.lane().map_err(Err)?;
+    fn join(
+        self: &Arc<Self>,
+        headroom: Option<Fraction>,
+        request: &Request,
+    ) -> Result<Option<Place>, Verdict> {
+        let lane = self.lane(headroom).map_err(Err)?;
         let (caller, outcome) = Caller::new();
         let mut state = lane.lock();
         if self.is_closed() {

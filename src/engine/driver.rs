@@ -118,20 +118,17 @@ impl Driver {
         let engine = &self.engine;
         match step {
             Step::SleepUntil(time) => return Step::SleepUntil(time),
-            Step::Idle if !engine.opt_ins.leases.is_call_wanted() => return Step::Idle,
+            Step::Idle if !engine.opt_ins.leases.is_call_wanted(engine) => return Step::Idle,
             Step::Call(_) | Step::Idle => {}
         }
         let knowledge = engine.knowledge();
         // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients'
         // waiters.
-        let may_lease =
-            matches!(step, Step::Idle) || !state.queue.has_waited() && !state.queue.is_exhausted();
-        // A class that was made while the limiter is being replaced is not suspended itself.
-        let may_lease = may_lease
-            && engine.leases().is_on()
-            && engine.first_class().is_none_or(|first| !first.leases().is_suspended());
+        let may_lease = self.lane.headroom.is_none()
+            && (matches!(step, Step::Idle)
+                || !state.queue.has_waited() && !state.queue.is_exhausted());
         let lease = match may_lease {
-            true => engine.opt_ins.leases.request(&engine.core, knowledge.rate),
+            true => engine.opt_ins.leases.request(engine, knowledge.rate),
             false => None,
         };
         let call = match step {

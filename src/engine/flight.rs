@@ -79,7 +79,7 @@ impl Flight {
         if let Some(lease) = &lease {
             add_lease_requests(&mut call.groups, lease.permits);
         }
-        if engine.opt_ins.is_greedy() || !engine.is_redissons_limiter() {
+        if engine.is_greedy() || !engine.is_redissons_limiter() {
             call.share = None;
         }
         if call.requests == 0 {
@@ -93,7 +93,7 @@ impl Flight {
         let number = engine.is_numbered().then(|| state.next_number());
         Flight {
             id: reservation.as_ref().map_or_else(
-                || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
+                || EntryId::random(engine.core.client_tag, engine.weight()),
                 |reservation| reservation.entry.id,
             ),
             number,
@@ -289,7 +289,7 @@ impl Flight {
             earlier,
             share: self.call.share,
             reserve: self.call.reserve,
-            headroom: engine.classes.headroom,
+            headroom: self.lane.headroom,
             groups: self.call.groups.clone(),
         };
         let limit = self.attempt_limit();

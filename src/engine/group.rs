@@ -14,6 +14,7 @@ use super::flight::Flight;
 use super::knowledge::Knowledge;
 use super::{Core, Engine};
 use crate::error::Error;
+use crate::options::LimiterOptions;
 use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
@@ -37,7 +38,7 @@ impl Engine {
         engine.members = members;
         // Replies name the holders of permits for a single limiter only, so a group cannot limit itself to
         // a share.
-        engine.opt_ins.be_greedy();
+        engine.opt_ins.options = LimiterOptions::new().greedy().into();
         Arc::new(engine)
     }
 
@@ -118,7 +119,7 @@ impl Flight {
         let entries = members.map(|(at, (member, limit))| {
             let engine = &member.engine;
             let groups = groups_of(&self.call.groups, &self.call.costs, at);
-            engine.learn(&groups, limit, audited);
+            engine.knowledge().learn(&groups, limit, audited);
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();

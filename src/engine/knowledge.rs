@@ -1,5 +1,6 @@
 //! A client's knowledge of a limiter, no matter in which runtime it was learnt.
 
+use super::Engine;
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
 use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
@@ -9,8 +10,8 @@ use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
 /// and together, the clients of a large fleet make about this many audits in an interval.
 const READ_PER_CALL: u64 = 4;
 
-/// Facts about a limiter learnt from its calls. They are kept after the limiter's last handle is gone:
-/// without them, a call could not trust the value and would have to sum the log each time.
+/// Facts about a limiter learnt from its calls. They are kept after the limiter is dropped: without them, a call could
+/// not trust the value and would have to sum the log each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Knowledge {
     /// The rate this client last saw in the limiter's hash and has applied to the value.
@@ -93,5 +94,14 @@ impl Knowledge {
         self.rate.is_some_and(|rate| {
             now.saturating_sub(self.last_answer).unsigned_abs() < rate.interval_ms().max(1000)
         })
+    }
+}
+
+impl Engine {
+    /// A call's answer was lost, and it may have met another rate and fitted the value to it: at each limiter of a group.
+    /// If the old rate came back, the next call would take what the other one allowed for its own.
+    pub(super) fn rate_may_have_changed(&self) {
+        let members = self.members.iter().map(|member| &*member.engine);
+        members.chain([self]).for_each(|engine| engine.knowledge().seen = None);
     }
 }

@@ -1,5 +1,5 @@
 //! A limiter's queue in one runtime with the state shared by its callers and its driver; and the list of
-//! which runtime has which lane, from its first call until it ends.
+//! which runtime has which lanes, from its first call until it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,15 @@ use super::reservation::Reservation;
 use super::runtimes::Runtime;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
+use crate::options::Fraction;
 use crate::queue::Queue;
 use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::LaneCall;
 
-/// The queue of one limiter in one runtime.
+/// The queue of one limiter in one runtime, for callers that leave the same part of the rate to others.
 pub(super) struct Lane {
     pub(super) runtime: Arc<Runtime>,
+    pub(super) headroom: Option<Fraction>,
     state: Mutex<LaneState>,
     /// Notified when there may be work for a driver that sleeps.
     driver_wakeup: Notify,
@@ -41,10 +43,10 @@ pub(super) struct LaneState {
 }
 
 impl Lane {
-    fn new(runtime: Arc<Runtime>, permits_return: bool) -> Self {
+    fn new(runtime: Arc<Runtime>, headroom: Option<Fraction>, permits_return: bool) -> Self {
         let queue = Queue::new(permits_return);
         let state = Mutex::new(LaneState { queue, ..LaneState::default() });
-        Lane { runtime, state, driver_wakeup: Notify::new() }
+        Lane { runtime, headroom, state, driver_wakeup: Notify::new() }
     }
 
     /// Whether this is called outside the lane's runtime, which may then be parked forever. The client's own thread
@@ -113,18 +115,19 @@ impl Engine {
 
     /// The most requests that may be queued; for a group, the least of its limiters.
     pub(crate) fn max_waiters(&self) -> Option<u32> {
-        let members = self.members.iter().filter_map(|it| it.engine.opt_ins.max_waiters());
-        members.min().or(self.opt_ins.max_waiters())
+        let members = self.members.iter().filter_map(|it| it.engine.options().max_waiters);
+        members.min().or(self.options().max_waiters)
     }
 
     pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
         lock(&self.lanes).clone()
     }
 
-    /// The lane of the current runtime, or of the client's own thread.
-    pub(super) fn lane(self: &Arc<Self>) -> Result<Arc<Lane>, Error> {
+    /// The lane of this headroom in the current runtime, or on the client's own thread.
+    pub(super) fn lane(self: &Arc<Self>, headroom: Option<Fraction>) -> Result<Arc<Lane>, Error> {
         let find = |lanes: &[Arc<Lane>], runtime| {
-            lanes.iter().find(|lane| lane.runtime.id == runtime).cloned()
+            let mut lanes = lanes.iter();
+            lanes.find(|it| it.runtime.id == runtime && it.headroom == headroom).cloned()
         };
         if let Some(runtime) = rt::current_id()
             && let Some(lane) = find(&lock(&self.lanes), runtime)
@@ -135,7 +138,7 @@ impl Engine {
         let mut lanes = lock(&self.lanes);
         let ended: Vec<_> = lanes.extract_if(.., |lane| lane.runtime.has_ended()).collect();
         let lane = find(&lanes, runtime.id).unwrap_or_else(|| {
-            let lane = Arc::new(Lane::new(runtime, self.semaphore.is_some()));
+            let lane = Arc::new(Lane::new(runtime, headroom, self.semaphore.is_some()));
             lanes.push(lane.clone());
             lane
         });

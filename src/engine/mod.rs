@@ -1,4 +1,4 @@
-//! The async shell around the queue: one engine per limiter and client, one lane per runtime.
+//! The async shell around the queue: one engine per limiter and client, one lane per runtime and headroom.
 //!
 //! A request joins the queue of its runtime's lane ([`acquire`], [`lane`]). While requests are pending, a
 //! task ([`driver`]) makes one call after another ([`flight`]), each for all pending requests, and tells
@@ -29,10 +29,10 @@ pub(crate) mod answer;
 mod attempts;
 mod callers;
 mod charge;
-mod classes;
 mod driver;
 mod flight;
 pub(crate) mod group;
+pub(crate) mod headroom;
 mod knowledge;
 mod lane;
 mod latency;
@@ -55,7 +55,6 @@ pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
-use classes::Classes;
 use group::GroupMember;
 pub(crate) use knowledge::Knowledge;
 use lane::Lane;
@@ -140,12 +139,11 @@ pub(crate) struct Engine {
     dependents: Mutex<Vec<Weak<Engine>>>,
     /// Completed once this group is listed among the dependents of its limiters.
     is_dependent: Once,
-    /// One for each runtime that has called it.
+    /// One for each headroom of each runtime that has called it.
     lanes: Mutex<Vec<Arc<Lane>>>,
     closed: AtomicBool,
     abandoned: Abandoned,
     pub(crate) observer: LimiterObserver,
-    classes: Classes,
 }
 
 impl Core {
@@ -291,7 +289,6 @@ impl Engine {
             closed: AtomicBool::new(false),
             abandoned: Abandoned::default(),
             observer,
-            classes: Classes::default(),
         }
     }
 
@@ -350,12 +347,12 @@ impl Engine {
         self.knowledge().rate
     }
 
-    /// The permits that the server had left for this class at its last answer.
+    /// The permits that the server had left at its last answer.
     pub(crate) fn left(&self) -> u64 {
         let Knowledge { rate: Some(rate), in_use: Some(in_use), .. } = self.remember() else {
             return 0;
         };
-        self.left_of(rate, (rate.permits() as i64).saturating_sub(in_use))
+        u64::try_from((rate.permits() as i64).saturating_sub(in_use)).unwrap_or(0)
     }
 
     /// The rate this client last saw in the limiter's hash.
@@ -377,7 +374,7 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Fails all pending requests and all later ones, of all classes; a call in flight is still answered.
+    /// Fails all pending requests and all later ones; a call in flight is still answered.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
         self.forget_denials();
@@ -387,7 +384,6 @@ impl Engine {
             answer::tell_failed(lane.drain(self), &closed());
             lane.wake_driver();
         }
-        self.other_classes().iter().for_each(Engine::close);
     }
 
     fn knowledge(&self) -> MutexGuard<'_, Knowledge> {

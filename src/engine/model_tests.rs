@@ -98,7 +98,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         up_to: false,
         create: None,
     };
-    let mut acquire = Box::pin(engine.acquire(request));
+    let mut acquire = Box::pin(engine.acquire(None, request));
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, Verdict};
 use super::flight::grants;
+use super::headroom::{exceeds, left_of, most_permits};
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::Entry;
 use super::{Engine, closed};
@@ -23,11 +24,16 @@ use crate::wire::entry::EntryId;
 impl Engine {
     /// Asks the store for the permits of a key. If the future is dropped, the call may still be executed;
     /// whatever it is granted belongs to the key.
-    pub(crate) async fn acquire_once(self: &Arc<Self>, key: &[u8], request: Request) -> Verdict {
+    pub(crate) async fn acquire_once(
+        self: &Arc<Self>,
+        key: &[u8],
+        headroom: Option<Fraction>,
+        request: Request,
+    ) -> Verdict {
         if self.is_closed() {
             return Err(closed());
         }
-        let lane = self.lane()?;
+        let lane = self.lane(headroom)?;
         let behind = lane.lock().queue.wait_behind(self.core.now());
         let id = EntryId::of_key(key);
         let group = RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 };
@@ -43,7 +49,7 @@ impl Engine {
             share: None,
             reserve: false,
             // The call must not overtake a waiting request: in that case it may only find an earlier grant.
-            headroom: if behind.is_some() { Some(Fraction::ALL) } else { self.classes.headroom },
+            headroom: if behind.is_some() { Some(Fraction::ALL) } else { headroom },
             groups: vec![group],
         };
         let reply = loop {
@@ -54,18 +60,18 @@ impl Engine {
             }
         };
         let rate = reply.rate;
-        self.learn(&call.groups, &reply, false);
+        self.knowledge().learn(&call.groups, &reply, false);
         self.server_answered();
         self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);
-        let left = self.left_of(rate, reply.left);
+        let left = left_of(headroom, rate, reply.left);
         let entry = Entry::new(id, reply.entry_date, permits);
         let decided = Arc::new(Decided::new(self, entry, rate, left));
         let most = match self.rules.policy() {
             // What is stored is not known here.
             Some(policy) if policy.is_stored => u64::MAX,
             Some(policy) => policy.rules.limit(),
-            None => self.most_permits(rate),
+            None => most_permits(headroom, rate),
         };
         match (reply.outcomes.first().map(|group| group.outcome), behind) {
             (Some(Outcome::Granted), _) => {
@@ -73,7 +79,7 @@ impl Engine {
             }
             (Some(Outcome::Refused(wait, _)), _) => Ok(Answer::Denied { wait, by: None, decided }),
             (_, Some(wait)) if permits <= most => Ok(Answer::Refused(wait)),
-            _ => Err(self.exceeds(permits, rate, Execution::Executed)),
+            _ => Err(exceeds(headroom, permits, rate, Execution::Executed)),
         }
     }
 

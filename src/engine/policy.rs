@@ -166,7 +166,7 @@ impl Engine {
         fails_fast: bool,
         call: impl Fn(LaneCall) -> C + Send + Sync,
     ) -> Result<C::Reply, Error> {
-        let lane = self.lane()?;
+        let lane = self.lane(None)?;
         let number = lane.lock().next_number();
         let answer =
             self.attempt_numbered(operation, deadline, fails_fast, number.clone(), call).await;

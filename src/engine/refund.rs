@@ -262,13 +262,6 @@ impl Engine {
     /// Called when permits may have come back or the rate may have changed: waiting requests ask at once,
     /// and cached denials are forgotten.
     pub(crate) fn permits_came_back(&self) {
-        let first = self.first_class();
-        let first = first.as_deref().unwrap_or(self);
-        first.look_again();
-        first.other_classes().iter().for_each(|class| class.look_again());
-    }
-
-    fn look_again(&self) {
         self.forget_denials();
         for lane in self.lanes() {
             lane.change(|state| state.queue.ask_now());

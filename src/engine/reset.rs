@@ -12,8 +12,7 @@ use crate::rate::Rate;
 
 /// A call that replaces a limiter, from before it is sent until it is answered or dropped.
 pub(crate) struct Reset {
-    /// The engines of all classes of the limiter, the first one first.
-    engines: Vec<Arc<Engine>>,
+    engine: Arc<Engine>,
     outcome: ResetOutcome,
 }
 
@@ -30,16 +29,9 @@ pub(crate) enum ResetOutcome {
 
 impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
-        let suspend = |engine: &Arc<Engine>| {
-            engine.opt_ins.leases.suspend(engine);
-            engine.forget_denials();
-        };
-        let first = self.first_class().unwrap_or_else(|| self.clone());
-        // Before the others are listed: a class that is made from now on asks the first one whether it may lease.
-        suspend(&first);
-        let engines = first.all_classes();
-        engines[1..].iter().for_each(suspend);
-        Reset { engines, outcome: ResetOutcome::MayBeReplaced }
+        self.opt_ins.leases.suspend(self);
+        self.forget_denials();
+        Reset { engine: self.clone(), outcome: ResetOutcome::MayBeReplaced }
     }
 }
 
@@ -52,22 +44,21 @@ impl Reset {
 
 impl Drop for Reset {
     fn drop(&mut self) {
-        for engine in &self.engines {
-            let mut knowledge = engine.knowledge();
-            match self.outcome {
-                ResetOutcome::MayBeReplaced => knowledge.seen = None,
-                ResetOutcome::Unchanged => {}
-                ResetOutcome::Created(rate) => {
-                    knowledge.seen = None;
-                    knowledge.rate = Some(rate);
-                }
-                ResetOutcome::HasRate(rate) => {
-                    knowledge.seen = Some(rate);
-                    knowledge.rate = Some(rate);
-                }
+        let mut knowledge = self.engine.knowledge();
+        match self.outcome {
+            ResetOutcome::MayBeReplaced => knowledge.seen = None,
+            ResetOutcome::Unchanged => {}
+            ResetOutcome::Created(rate) => {
+                knowledge.seen = None;
+                knowledge.rate = Some(rate);
+            }
+            ResetOutcome::HasRate(rate) => {
+                knowledge.seen = Some(rate);
+                knowledge.rate = Some(rate);
             }
         }
-        self.engines.iter().for_each(|engine| engine.opt_ins.leases.resume());
-        self.engines[0].permits_came_back();
+        drop(knowledge);
+        self.engine.opt_ins.leases.resume();
+        self.engine.permits_came_back();
     }
 }

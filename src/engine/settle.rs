@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use super::answer::{Answer, Caller, Decided, Granted, Verdict};
 use super::flight::{Answered, Flight};
+use super::headroom::{self, left_of, most_permits};
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, Event};
+use crate::options::Fraction;
 use crate::queue::{MemberCosts, Settled};
 use crate::rt;
 use crate::store::{AcquireReply, Outcome, OutcomeGroup};
@@ -35,8 +37,8 @@ impl Flight {
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         let mut reply = answered.reply;
         let rate = reply.rate;
-        // The permits left for this class.
-        let left = engine.left_of(rate, reply.left);
+        let headroom = self.lane.headroom;
+        let left = left_of(headroom, rate, reply.left);
         // The reservation of a request that by now exceeds the rate: the call has left it unchanged.
         let exceeds_rate = |group: &OutcomeGroup| group.outcome == Outcome::ExceedsRate;
         let is_left = reply.outcomes.first().is_some_and(exceeds_rate);
@@ -48,7 +50,7 @@ impl Flight {
         // be served.
         let is_alone = engine.members.is_empty();
         let is_a_log = is_alone && engine.is_redissons_limiter();
-        let permits = if is_a_log { engine.most_permits(rate) } else { 0 };
+        let permits = if is_a_log { most_permits(headroom, rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
         let (settled, granted) = state.queue.replied(
@@ -72,15 +74,15 @@ impl Flight {
         if is_abandoned {
             self.abandon_number();
         }
-        if is_other_rate {
-            engine.rate_changed();
-        }
         // Not before: an observer that hears of it may call the client.
         engine.server_answered();
-        // Otherwise leased permits would go to callers that come after one that must wait.
-        let ends_leases = is_other_rate || has_waiters;
-        let lease = Lease { entry: entry.clone(), left: leased, end: answered.hold_end };
-        engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
+        // What others leave them is not leased. But whoever meets another rate ends the leases of the one before.
+        if headroom.is_none() || is_other_rate {
+            // Otherwise leased permits would go to callers that come after one that must wait.
+            let ends_leases = is_other_rate || has_waiters;
+            let lease = Lease { entry: entry.clone(), left: leased, end: answered.hold_end };
+            engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
+        }
         engine.give_back_reservation(left_over);
         engine.give_back_reservation(unwanted);
         self.observer.tell(CallEvent::Answered { granted: Some(granted) });
@@ -126,7 +128,7 @@ impl Flight {
                 Ok(Answer::Denied { wait, by: None, decided: decided.clone() })
             }
             Outcome::ExceedsRate | Outcome::Undecided => {
-                Err(exceeds(&decided, permits, costs.as_deref()))
+                Err(exceeds(headroom, &decided, permits, costs.as_deref()))
             }
         };
         let (mut told, mut unwanted) = (Vec::with_capacity(settled.len()), Vec::new());
@@ -179,7 +181,12 @@ impl Flight {
 }
 
 /// The error for a request of more permits than the rate allows.
-fn exceeds(decided: &Decided, permits: u64, costs: Option<&MemberCosts>) -> Error {
+fn exceeds(
+    headroom: Option<Fraction>,
+    decided: &Decided,
+    permits: u64,
+    costs: Option<&MemberCosts>,
+) -> Error {
     let mut members = decided.members.iter().zip(costs.into_iter().flatten());
     let most = |member: &Decided| match member.engine.rules.policy() {
         Some(policy) => policy.rules.limit(),
@@ -187,9 +194,9 @@ fn exceeds(decided: &Decided, permits: u64, costs: Option<&MemberCosts>) -> Erro
     };
     match members.find(|(member, cost)| u64::from(**cost) > most(member)) {
         Some((member, cost)) => {
-            let error = decided.engine.exceeds((*cost).into(), member.rate, Execution::Executed);
+            let error = headroom::exceeds(None, (*cost).into(), member.rate, Execution::Executed);
             error.in_limiter(&member.engine.name)
         }
-        None => decided.engine.exceeds(permits, decided.rate, Execution::Executed),
+        None => headroom::exceeds(headroom, permits, decided.rate, Execution::Executed),
     }
 }

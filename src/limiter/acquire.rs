@@ -11,6 +11,7 @@ use super::RateLimiter;
 use crate::blocking::is_blocked;
 use crate::decision::{DecidedBy, Decision, Denial, Grant, Unspent};
 use crate::engine::answer::{Answer, Verdict};
+use crate::engine::headroom::{self, most_permits};
 use crate::engine::micros;
 use crate::engine::outage::Outage;
 use crate::error::{Error, Execution, Operation};
@@ -137,7 +138,7 @@ impl RateLimiter {
     async fn acquire_within(&self, permits: u64, longest: Time) -> Result<Decision, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
-            if self.engine().answers_locally() {
+            if self.headroom.is_none() && self.engine().answers_locally() {
                 // Before the answer: a grant could be lost if the future were dropped while other tasks run.
                 if is_budget_due() {
                     tokio::task::consume_budget().await;
@@ -225,11 +226,11 @@ impl RateLimiter {
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
         let (engine, permits) = (self.engine(), request.fewest());
         let verdict = match key {
-            Some(key) => Either::Left(engine.acquire_once(key, request).boxed()),
-            None if engine.leases().is_on() => {
+            Some(key) => Either::Left(engine.acquire_once(key, self.headroom, request).boxed()),
+            None if self.headroom.is_none() && engine.options().lease.is_some() => {
                 Either::Left(self.ask_beside_leases(request).boxed())
             }
-            None => Either::Right(engine.acquire(request)),
+            None => Either::Right(engine.acquire(self.headroom, request)),
         };
         verdict.map(move |verdict| self.decision(verdict, permits))
     }
@@ -281,11 +282,11 @@ impl RateLimiter {
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let engine = self.engine();
         let due = request.due(engine.core.now());
-        let verdict = engine.acquire(request.clone()).await;
+        let verdict = engine.acquire(None, request.clone()).await;
         if let Ok(Answer::Denied { decided, .. }) = &verdict
             && engine.leases().return_and_wait(engine, request.fewest(), decided.left, due).await
         {
-            return engine.acquire(request.again(due, engine.core.now())).await;
+            return engine.acquire(None, request.again(due, engine.core.now())).await;
         }
         verdict
     }
@@ -329,7 +330,7 @@ impl RateLimiter {
                 let rate = self.engine().rate();
                 let is_a_log = self.engine().is_redissons_limiter();
                 if let Some(rate) =
-                    rate.filter(|rate| is_a_log && permits > self.engine().most_permits(*rate))
+                    rate.filter(|rate| is_a_log && permits > most_permits(self.headroom, *rate))
                 {
                     return Err(self.exceeds(permits, rate));
                 }
@@ -341,7 +342,7 @@ impl RateLimiter {
 
     /// The error for a request of more than the rate, without a call.
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
-        let error = self.engine().exceeds(permits, rate, Execution::NotExecuted);
+        let error = headroom::exceeds(self.headroom, permits, rate, Execution::NotExecuted);
         self.error(Operation::Acquire, error)
     }
 }

@@ -108,9 +108,9 @@ impl RateLimiter {
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
         let rules = self.engine().rules.clone();
         let to = self.limiters().keys(name, &rules, Operation::Rename)?;
-        let target = self.limiters().handle(name, rules)?;
+        let target = self.limiters().limiter(name, rules)?;
         // Afterwards each of the two names has another limiter, or none.
-        let _resets = [self.engine().begin_reset(), target.engine.begin_reset()];
+        let _resets = [self.engine().begin_reset(), target.begin_reset()];
         self.call(Operation::Rename, RenameCall { to }).await
     }
 

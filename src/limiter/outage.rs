@@ -8,6 +8,7 @@ use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::answer::Answer;
 use crate::engine::closed;
+use crate::engine::headroom::most_permits;
 use crate::engine::outage::{Outage, OutageReport};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::options::OnOutage;
@@ -17,7 +18,7 @@ use crate::store::Wait;
 
 impl RateLimiter {
     /// What was decided for this limiter while the server was away. The counts belong to the name in this
-    /// client. They outlive its last handle, until the client has very many names.
+    /// client, and outlive its last handle until the client has very many names.
     pub fn outages(&self) -> OutageReport {
         self.engine().outage_report()
     }
@@ -85,7 +86,7 @@ impl OutageAcquire<'_> {
         if let Err(full) = &answer
             && matches!(full.kind(), ErrorKind::QueueFull { .. })
             // Twice the deadline is longer than the call in flight takes; its end is noticed before.
-            && engine.turns_out_away(deadline * 2).await
+            && engine.turns_out_away(self.limiter.headroom, deadline * 2).await
         {
             return None;
         }
@@ -121,10 +122,12 @@ impl OutageAcquire<'_> {
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..self.request.clone() };
-        let fits = request.fewest() <= stand_in.most_permits(own_rate);
+        // Callers with a headroom leave it here too.
+        let headroom = self.limiter.headroom;
+        let fits = request.fewest() <= most_permits(headroom, own_rate);
         let answer = match self.key {
-            Some(key) => stand_in.acquire_once(key, request).await,
-            None => stand_in.acquire(request).await,
+            Some(key) => stand_in.acquire_once(key, headroom, request).await,
+            None => stand_in.acquire(headroom, request).await,
         };
         Some(match answer {
             Ok(Answer::Granted(granted)) => {
@@ -152,7 +155,8 @@ impl OutageAcquire<'_> {
         if self.request.max_wait == MaxWait::Unbounded {
             return Err(error);
         }
-        if let Some(rate) = rate.filter(|rate| fewest > engine.most_permits(*rate)) {
+        if let Some(rate) = rate.filter(|rate| fewest > most_permits(self.limiter.headroom, *rate))
+        {
             return Err(self.limiter.exceeds(fewest, rate));
         }
         self.outage.count(&engine.core, |report| report.denied += 1);

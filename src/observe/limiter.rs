@@ -86,7 +86,7 @@ impl fmt::Debug for ObservedLimiter {
 pub(crate) struct LimiterObserver {
     without_label: Arc<ObservedLimiter>,
     /// Set if somebody has chosen a label.
-    chosen: OnceLock<(&'static str, Arc<ObservedLimiter>)>,
+    chosen: OnceLock<Arc<ObservedLimiter>>,
     /// Used until somebody chooses a label: the name of the limit that the limiter belongs to.
     by_default: OnceLock<Arc<ObservedLimiter>>,
 }
@@ -96,8 +96,7 @@ impl Deref for LimiterObserver {
 
     #[inline]
     fn deref(&self) -> &Arc<ObservedLimiter> {
-        let chosen = self.chosen.get().map(|(_, limiter)| limiter);
-        chosen.or_else(|| self.by_default.get()).unwrap_or(&self.without_label)
+        self.chosen.get().or_else(|| self.by_default.get()).unwrap_or(&self.without_label)
     }
 }
 
@@ -127,19 +126,15 @@ impl LimiterObserver {
         })
     }
 
-    pub(crate) fn label(&self) -> Option<&'static str> {
-        self.chosen.get().map(|(label, _)| *label)
-    }
-
     /// Chooses a label, unless one has been chosen.
     pub(crate) fn set_label(&self, label: &'static str) {
-        self.chosen.get_or_init(|| (label, self.labelled(label.into())));
+        self.chosen.get_or_init(|| self.labelled(label.into()));
     }
 
     /// Sets the label used as long as nobody chooses one.
     #[cfg(feature = "_web")]
-    pub(crate) fn set_default_label(&self, label: &Arc<str>) {
-        self.by_default.get_or_init(|| self.labelled(label.clone()));
+    pub(crate) fn set_default_label(&self, label: impl FnOnce() -> Arc<str>) {
+        self.by_default.get_or_init(|| self.labelled(label()));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The decision on one request: first its keys, then its permits, limit by limit.
 
 use std::cell::LazyCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -11,9 +11,10 @@ use tokio::time::Instant;
 use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
 use super::key::KeyFuture;
 use super::limit::is_another;
-use super::limits::{LimitState, Limits, Report};
+use super::limits::{KeyHandle, LimitState, Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
 use super::request::RequestHead;
+use crate::client::Client;
 use crate::decision::{DecidedBy, Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
@@ -24,6 +25,18 @@ pub(super) struct LimitRequest<'a> {
     pub(super) slot: &'a LimitState,
     pub(super) key: String,
     pub(super) permits: u64,
+    /// Made when the limit is asked: a caller that an earlier limit refuses makes up no limiter.
+    handle: OnceLock<Result<KeyHandle, Error>>,
+}
+
+impl<'a> LimitRequest<'a> {
+    fn new(slot: &'a LimitState, key: String, permits: u64) -> Self {
+        LimitRequest { slot, key, permits, handle: OnceLock::new() }
+    }
+
+    pub(super) fn handle(&self, client: &Client) -> &Result<KeyHandle, Error> {
+        self.handle.get_or_init(|| self.slot.handle(client, &self.key))
+    }
 }
 
 impl Limits {
@@ -66,7 +79,7 @@ impl Limits {
         for (at, permits, key) in asked {
             let slot = &self.limits[at];
             match key.await {
-                Ok(key) => steps.extend(key.map(|key| LimitRequest { slot, key, permits })),
+                Ok(key) => steps.extend(key.map(|key| LimitRequest::new(slot, key, permits))),
                 Err(error) => {
                     let text = "the key of a request cannot be found";
                     self.mistakes.tell(text, &slot.limit.name, format_args!("{error}"));
@@ -89,9 +102,9 @@ impl Limits {
             let (from, answers) = match self.ask_together(rest, &mut standings).await {
                 Some(answered) => answered,
                 None => {
-                    let answer = match first.slot.handle(&self.client, &first.key) {
+                    let answer = match first.handle(&self.client) {
                         Ok(handle) => take(&handle.limiter, first.permits, due).await,
-                        Err(error) => Err(error),
+                        Err(error) => Err(error.clone()),
                     };
                     (0, vec![Unspent::new(answer)])
                 }
@@ -119,8 +132,8 @@ impl Limits {
                         if !limit.is_shadow {
                             standings.push(Standing::new(limit, &grant));
                         }
-                        let handle = step.slot.handle(&self.client, &step.key).ok();
-                        match handle.as_ref().and_then(|it| it.semaphore.as_ref()) {
+                        let handle = step.handle(&self.client).as_ref().ok();
+                        match handle.and_then(|it| it.semaphore.as_ref()) {
                             Some(semaphore) => in_use.push(semaphore.permit(grant, step.permits)),
                             None => {
                                 let grant = Unspent::new(Ok(Decision::Granted(grant)));
@@ -148,9 +161,8 @@ impl Limits {
     /// Gives the limiter the rate of its limit, if it has one that the limit replaces, and asks again if that one
     /// has refused.
     async fn heed_rate(&self, step: &LimitRequest<'_>, answer: Unspent, due: Instant) -> Unspent {
-        let LimitRequest { slot, key, permits } = step;
-        let limit = &slot.limit;
-        let Ok(handle) = slot.handle(&self.client, key) else { return answer };
+        let limit = &step.slot.limit;
+        let Ok(handle) = step.handle(&self.client) else { return answer };
         let Some(rate) = handle.rate else { return answer };
         let Some(found) = rate_of(&handle.limiter, rate, answer.get()).await else { return answer };
         if !limit.replaces(found, rate) {
@@ -166,7 +178,7 @@ impl Limits {
             }
             return answer;
         }
-        let Ok(_alone) = slot.rate_change.try_lock() else { return answer };
+        let Ok(_alone) = step.slot.rate_change.try_lock() else { return answer };
         // A lease or a remembered denial may be older than the rate: the server's current rate decides.
         let changed =
             handle.limiter.ensure_rate_if(rate, |found| limit.replaces(found, rate)).await;
@@ -177,7 +189,7 @@ impl Limits {
         }
         match answer.get() {
             Ok(Decision::Granted(_)) => answer,
-            _ => Unspent::new(take(&handle.limiter, *permits, due).await),
+            _ => Unspent::new(take(&handle.limiter, step.permits, due).await),
         }
     }
 }
@@ -215,16 +227,8 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::rt::lock;
     use crate::web::{Key, Limit};
-    use crate::{Client, Clock, InProcessStore};
-
-    impl Limits {
-        /// The number of handles that are kept, over all limits.
-        pub(crate) fn handles(&self) -> usize {
-            self.limits.iter().map(|slot| lock(&slot.handles).len()).sum()
-        }
-    }
+    use crate::{Clock, InProcessStore};
 
     /// Nothing is decided until the server has answered: neither who has the permits nor whether the rate has
     /// changed.
@@ -242,7 +246,7 @@ mod tests {
         let limit = Limit::new("user", Key::peer(), rate).roll_out_from([Rate::per_hour(5)]);
         let limits = Limits::new(&silent, [limit]).unwrap();
         let slot = &limits.limits[0];
-        let step = LimitRequest { slot, key: "me".into(), permits: 2 };
+        let step = LimitRequest::new(slot, "me".into(), 2);
         let dropped = limits.heed_rate(&step, Unspent::new(decision), Instant::now());
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
         assert!(slot.rate_change.try_lock().is_ok(), "the next request rolls it out");

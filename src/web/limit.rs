@@ -9,6 +9,7 @@ use super::key::Key;
 use super::name::{SUFFIXES, joined};
 use super::request::{RequestHead, ResponseHead};
 use crate::client::Client;
+use crate::engine::Rules;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
@@ -68,7 +69,6 @@ pub struct Limit {
     pub(super) wait: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) options: LimiterOptions,
-    pub(super) most_handles: usize,
     pub(super) is_shadow: bool,
     pub(super) roll_out_from: Vec<Rate>,
 }
@@ -102,7 +102,6 @@ impl Limit {
             wait: Duration::ZERO,
             deadline: None,
             options: LimiterOptions::new(),
-            most_handles: 4096,
             is_shadow: false,
             roll_out_from: Vec::new(),
         }
@@ -219,15 +218,9 @@ impl Limit {
     /// server is away ([`on_outage`](LimiterOptions::on_outage)). Without a policy here, the
     /// [client's](crate::ClientBuilder::on_outage) applies; without either, requests are answered with 503. Without a
     /// [label](LimiterOptions::metrics_label), the limiters of all keys share the limit's name as their label.
+    /// Those of a concurrency limit come before its [`SemaphoreOptions`].
     pub fn options(mut self, options: LimiterOptions) -> Self {
         self.options = options;
-        self
-    }
-
-    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least one. With more
-    /// keys, a handle's own state ends with it: its lease, and what it decides by itself during an outage.
-    pub fn max_handles(mut self, handles: usize) -> Self {
-        self.most_handles = handles;
         self
     }
 
@@ -316,9 +309,8 @@ impl Limit {
             }
             (_, Some(options)) => {
                 let options = if self.key.is_global { options } else { options.kept_alive() };
-                let semaphore = client.concurrency_with(&name, options)?;
+                let semaphore = client.concurrency_with(&name, options.and(self.options))?;
                 let limiter = semaphore.clone().into_limiter();
-                limiter.set_options(&self.options)?;
                 (limiter, Some(semaphore))
             }
             _ => (client.limiter_with(&name, self.options)?, None),
@@ -327,6 +319,12 @@ impl Limit {
             Some(deadline) => (limiter.with_deadline(deadline)?, semaphore),
             None => (limiter, semaphore),
         })
+    }
+
+    /// Whether this client has a limiter of the key already.
+    pub(super) fn is_known(&self, client: &Client, key: &str) -> bool {
+        let rules = self.policy.clone().map_or(Rules::Redisson, |it| Rules::Policy(it.into()));
+        client.0.has_limiter(&self.limiter_name(key), rules)
     }
 
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys

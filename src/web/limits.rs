@@ -2,12 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::Hash;
-use std::num::NonZero;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lru::LruCache;
 
 use super::fields::RateHeaders;
 use super::limit::{CostFn, Limit};
@@ -16,7 +13,6 @@ use super::request::RequestHead;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
-use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::observe::Event;
 use crate::options::OnOutage;
@@ -37,9 +33,6 @@ use crate::semaphore::Semaphore;
 pub struct Limits {
     pub(super) client: Client,
     pub(super) limits: Arc<[LimitState]>,
-    /// The groups of limiters that were asked most recently, by the addresses of their engines. They are kept because a
-    /// new one has a new queue, of which the limiters keep a record.
-    pub(super) groups: Arc<Mutex<LruCache<usize, LimitGroup>>>,
     pub(super) mistakes: Arc<Mistakes>,
     /// The cost for limits that have none of their own.
     pub(super) cost: Option<Arc<CostFn>>,
@@ -55,9 +48,6 @@ pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
 
 pub(super) struct LimitState {
     pub(super) limit: Arc<Limit>,
-    /// The most recently used handles, by key. They are kept because a limiter's options (its leases, its stand-in
-    /// during an outage) end with its last handle.
-    pub(super) handles: Mutex<LruCache<Box<str>, Arc<KeyHandle>>>,
     /// Held while the rate of a limiter is changed, so that only one of several concurrent requests does it.
     pub(super) rate_change: tokio::sync::Mutex<()>,
 }
@@ -68,13 +58,6 @@ pub(super) struct KeyHandle {
     pub(super) rate: Option<Rate>,
     /// The semaphore that the limiter is of, if the limit is one of requests at once.
     pub(super) semaphore: Option<Semaphore>,
-}
-
-/// A cache whose memory grows with what is in it.
-fn most_recent<K: Hash + Eq, V>(most: usize) -> Mutex<LruCache<K, V>> {
-    let mut cache = LruCache::unbounded();
-    cache.resize(NonZero::new(most).unwrap_or(NonZero::<usize>::MIN));
-    Mutex::new(cache)
 }
 
 /// A limit's decision about a request: see [`Limits::on_decision`].
@@ -138,18 +121,13 @@ impl Limits {
                 }
             }
             slots.push(LimitState {
-                handles: most_recent(limit.most_handles),
                 limit: Arc::new(limit),
                 rate_change: tokio::sync::Mutex::default(),
             });
         }
-        // One for each caller, as a limit for all requests is in one group with each of them.
-        let callers = slots.iter().filter(|slot| !slot.limit.key.is_global);
-        let most_groups = callers.map(|slot| slot.limit.most_handles).max();
         Ok(Limits {
             client: client.clone(),
             limits: slots.into(),
-            groups: Arc::new(most_recent(most_groups.unwrap_or(1))),
             mistakes: Arc::new(Mistakes { client: client.clone(), told: Mutex::default() }),
             cost: None,
             headers: RateHeaders::Draft,
@@ -209,11 +187,8 @@ impl Limits {
 }
 
 impl LimitState {
-    /// The handle of this key's limiter, which is made if there is none. Nothing is sent.
-    pub(super) fn handle(&self, client: &Client, key: &str) -> Result<Arc<KeyHandle>, Error> {
-        if let Some(handle) = self.known_handle(key) {
-            return Ok(handle);
-        }
+    /// A handle of this key's limiter. Nothing is sent.
+    pub(super) fn handle(&self, client: &Client, key: &str) -> Result<KeyHandle, Error> {
         let limit = &self.limit;
         let (mut limiter, semaphore) = limit.limiter(client, key)?;
         let rate = limit.rate_of(key);
@@ -221,16 +196,8 @@ impl LimitState {
             limiter = limiter.with_rate(rate);
         }
         // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
-        limiter.engine().observer.set_default_label(&limit.name);
-        let handle = Arc::new(KeyHandle { limiter, rate, semaphore });
-        // Dropped once the lock is released.
-        let _replaced = lock(&self.handles).push(key.into(), handle.clone());
-        Ok(handle)
-    }
-
-    pub(super) fn known_handle(&self, key: &str) -> Option<Arc<KeyHandle>> {
-        let rate = self.limit.rate_of(key);
-        lock(&self.handles).get(key).filter(|handle| handle.rate == rate).cloned()
+        limiter.engine().observer.set_default_label(|| limit.name.clone());
+        Ok(KeyHandle { limiter, rate, semaphore })
     }
 }
 

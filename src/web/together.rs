@@ -1,15 +1,13 @@
 //! Several limits of a request that are asked by one call.
 
-use std::sync::Arc;
-
 use super::admitted::Standing;
 use super::decide::LimitRequest;
 use super::limits::{KeyHandle, Limits};
+use crate::client::Client;
 use crate::decision::{Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
 use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
-use crate::rt::lock;
 
 impl Limits {
     /// Asks the first of these limits, and those after it that one call can decide about; `None` if the first is to
@@ -22,9 +20,9 @@ impl Limits {
         steps: &[LimitRequest<'_>],
         standings: &mut Vec<Standing>,
     ) -> Option<(usize, Vec<Unspent>)> {
-        let mut asked: Vec<Arc<KeyHandle>> = Vec::new();
+        let mut asked: Vec<&KeyHandle> = Vec::new();
         for step in steps.iter().take(MAX_LIMITS) {
-            let Some(handle) = step.joinable() else { break };
+            let Some(handle) = step.joinable(&self.client) else { break };
             if asked.first().is_some_and(|it| !LimitGroup::can_hold(&it.limiter, &handle.limiter)) {
                 break;
             }
@@ -64,7 +62,7 @@ impl Limits {
             }
             answer => {
                 // Another rate than its own, or none: its limiter is asked alone, and given its rate.
-                let by = by.filter(|by| !steps[*by].may_change_rate(&asked[*by], &answer));
+                let by = by.filter(|by| !steps[*by].may_change_rate(asked[*by], &answer));
                 for (at, mut observer) in observers.into_iter().enumerate() {
                     match Some(at) == by {
                         true => observer.ended(&answer),
@@ -88,20 +86,16 @@ impl Limits {
     fn group_of(
         &self,
         steps: &[LimitRequest<'_>],
-        asked: &[Arc<KeyHandle>],
+        asked: &[&KeyHandle],
     ) -> Result<LimitGroup, Error> {
         let mut group = self.client.all_of(asked.iter().map(|it| &it.limiter))?;
-        let address = Arc::as_ptr(group.engine()) as usize;
-        if let Some(known) = lock(&self.groups).get(&address) {
-            return Ok(known.clone());
-        }
         if let Some(deadline) = asked.iter().map(|it| it.limiter.deadline()).min() {
             group = group.with_deadline(deadline)?;
         }
-        let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
-        group.engine().observer.set_default_label(&names.join(" + ").into());
-        // Dropped once the lock is released.
-        let _replaced = lock(&self.groups).push(address, group.clone());
+        group.engine().observer.set_default_label(|| {
+            let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
+            names.join(" + ").into()
+        });
         Ok(group)
     }
 }
@@ -109,16 +103,17 @@ impl Limits {
 impl LimitRequest<'_> {
     /// Its limiter, if the limit can be asked together with others: it refuses at once and by itself, and its
     /// limiter exists. Otherwise, a call that another limit refuses would create it.
-    fn joinable(&self) -> Option<Arc<KeyHandle>> {
+    fn joinable(&self, client: &Client) -> Option<&KeyHandle> {
         let limit = &self.slot.limit;
-        if limit.is_shadow || !limit.longest_wait().is_zero() {
+        let is_apart = limit.is_shadow || limit.concurrency.is_some();
+        if is_apart || !limit.longest_wait().is_zero() || !limit.is_known(client, &self.key) {
             return None;
         }
-        let handle = self.slot.known_handle(&self.key)?;
+        let handle = self.handle(client).as_ref().ok()?;
         let engine = handle.limiter.engine();
         // A shared call waits in another queue, one for each caller's key.
         let is_bounded = engine.max_waiters().is_some();
-        let is_joinable = !engine.answers_locally() && engine.semaphore.is_none() && !is_bounded;
+        let is_joinable = !engine.answers_locally() && !is_bounded;
         (is_joinable && engine.rate().is_some()).then_some(handle)
     }
 

@@ -80,7 +80,8 @@ fn run(store: ModelStore, away: Range<usize>, habits: &'static [Habit]) {
     store.ledger.lock().unwrap().away = away;
     let core = Core::new(Store::Model(store.clone()), store.clock.clone(), SECOND);
     let limiters = Limiters::new("c".into(), String::new(), SECOND * 3, core);
-    let limiter = RateLimiter::new(limiters.handle("m", crate::engine::Rules::Redisson).unwrap());
+    let engine = limiters.limiter("m", crate::engine::Rules::Redisson).unwrap();
+    let limiter = RateLimiter::new(&limiters, engine);
     let policy = OnOutage::Local(Fraction::ALL);
     limiter.set_options(&LimiterOptions::new().on_outage(policy)).unwrap();
     let engine = limiter.engine().clone();

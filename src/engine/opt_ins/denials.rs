@@ -63,10 +63,6 @@ impl Denials {
         lock(&self.state).generation
     }
 
-    pub(crate) fn longest(&self) -> Duration {
-        self.longest
-    }
-
     /// The wait and the rate, if a request that does not wait is known to be denied. Requests for more
     /// permits than the rate are left to the server, which answers with an error.
     pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {

@@ -10,7 +10,7 @@
 //! compared, and with a manual clock they are compared before each use. With the server's clock, the entry
 //! is dated later than the start of the hold, by the time the call takes to reach the server.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use futures::future::{Either, join_all, select};
 use tokio::sync::oneshot;
@@ -20,7 +20,6 @@ use crate::engine::refund::{Entry, RefundInFlight};
 use crate::engine::tasks::Tasks;
 use crate::engine::{Core, Engine, driver, micros};
 use crate::observe::{Count, CountPart};
-use crate::options::LeaseTerms;
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::rt::{self, Mutex, lock};
@@ -35,7 +34,6 @@ const CHECK_CLOCK_EVERY: Time = 1_000;
 /// The leases of one limiter in one client. Their lock must be taken last.
 #[derive(Default)]
 pub(crate) struct Leases {
-    pub(super) terms: OnceLock<LeaseTerms>,
     state: Mutex<State>,
 }
 
@@ -105,14 +103,9 @@ pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 }
 
 impl Leases {
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.terms.get().is_some()
-    }
-
     /// Takes permits out of a lease; returns its entry, and the permits left in it.
     pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<(Arc<Entry>, u64)> {
-        let terms = self.terms.get().filter(|_| permits > 0)?;
+        let terms = engine.options().lease.filter(|_| permits > 0)?;
         // Read the clock for every take, so that nothing is used after the end of the hold.
         let now = engine.core.now();
         let mut state = lock(&self.state);
@@ -133,7 +126,7 @@ impl Leases {
         let runs_low = held >= state.low && held - permits < state.low;
         state.is_call_wanted |= runs_low;
         drop(state);
-        if runs_low && let Ok(lane) = engine.lane() {
+        if runs_low && let Ok(lane) = engine.lane(None) {
             // Request a call for the next lease, to follow the one in flight if there is one.
             driver::start_or_wake(engine, &lane, lane.lock());
         }
@@ -147,17 +140,17 @@ impl Leases {
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    pub(in crate::engine) fn is_call_wanted(&self) -> bool {
-        self.is_on() && lock(&self.state).is_call_wanted
+    pub(in crate::engine) fn is_call_wanted(&self, engine: &Engine) -> bool {
+        engine.options().lease.is_some() && lock(&self.state).is_call_wanted
     }
 
     /// The lease for the next call to request, given the rate at the last answer.
     pub(in crate::engine) fn request(
         &self,
-        core: &Core,
+        engine: &Engine,
         rate: Option<Rate>,
     ) -> Option<LeaseRequest> {
-        let terms = self.terms.get()?;
+        let terms = engine.options().lease?;
         let mut state = lock(&self.state);
         state.is_call_wanted = false;
         let rate = rate.filter(|_| state.suspensions == 0)?;
@@ -173,7 +166,7 @@ impl Leases {
         }
         let all = match terms.permits {
             Some(permits) => permits.into(),
-            None => state.usage.wanted(core.now(), micros(terms.hold)),
+            None => state.usage.wanted(engine.core.now(), micros(terms.hold)),
         };
         let permits = all.saturating_sub(held).min(rate.permits());
         (permits > 0).then_some(LeaseRequest { permits, hold_ms, epoch: state.epoch })
@@ -189,7 +182,7 @@ impl Leases {
         lease: Lease,
         ends_all: bool,
     ) {
-        let Some(terms) = self.terms.get() else { return };
+        let Some(terms) = engine.options().lease else { return };
         engine.observer.counted(Count::Leased, lease.left);
         let (ended, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
@@ -231,7 +224,7 @@ impl Leases {
     /// Ends leases that have run out, or that were not used for half their hold. Returns the time of the
     /// next check; `None` if nothing is leased.
     pub(crate) fn look(&self, engine: &Arc<Engine>) -> Option<Time> {
-        let hold = micros(self.terms.get()?.hold);
+        let hold = micros(engine.options().lease?.hold);
         let (again, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
             state.shorten_for_clock(&engine.core, now);
@@ -281,7 +274,7 @@ impl Leases {
     }
 
     /// Ends all leases and accepts no new ones, including those brought by calls in flight, until it
-    /// [resumes](Self::resume): the limiter is being replaced, or the option has ended.
+    /// [resumes](Self::resume): the limiter is being replaced, or the client has closed.
     pub(crate) fn suspend(&self, engine: &Arc<Engine>) {
         self.update(engine, |state, left| {
             state.suspensions += 1;
@@ -293,10 +286,6 @@ impl Leases {
 
     pub(in crate::engine) fn resume(&self) {
         lock(&self.state).suspensions -= 1;
-    }
-
-    pub(in crate::engine) fn is_suspended(&self) -> bool {
-        lock(&self.state).suspensions > 0
     }
 
     /// The number of permits that are leased and unused.

@@ -65,17 +65,12 @@ impl Outage {
             }
             return None;
         }
-        // Callers with a headroom leave it here too.
-        let of_class = |stand_in: &Arc<Engine>| match engine.classes.headroom {
-            Some(headroom) => stand_in.class(headroom),
-            None => stand_in.clone(),
-        };
         if let Some((stand_in, own)) = &local.decides {
             if let Some(semaphore) = &engine.semaphore {
                 // Leases that are not renewed have ended.
                 semaphore.fit(stand_in, own.permits());
             }
-            return Some((of_class(stand_in), *own));
+            return Some((stand_in.clone(), *own));
         }
         if !outages.admit(engine, self) {
             drop(guard);
@@ -86,7 +81,7 @@ impl Outage {
             return None;
         }
         // Permits granted by the server still count, as far as they are known.
-        let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
+        let known = engine.knowledge().used();
         let known = known.map(|(at, permits)| (at.min(store.core.epoch_ms()), permits));
         let in_use = known.max(local.in_use).map(|(at, used)| {
             (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
@@ -102,7 +97,7 @@ impl Outage {
         local.decides = Some((stand_in.clone(), own));
         drop(guard);
         engine.end_stand_in_soon();
-        Some((of_class(&stand_in), own))
+        Some((stand_in, own))
     }
 
     pub(super) fn close(&self) {

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
 use crate::observe::Observers;
-use crate::options::OnOutage;
+use crate::options::{Fraction, LimiterOptions, OnOutage};
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
@@ -182,13 +182,12 @@ impl LocalStore {
             }
             None => (Rules::Redisson, Keys::new(&name, "")),
         };
-        let engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);
+        let mut engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);
         // There are no other clients here, and a reservation would be written to the log as if it were a
         // grant.
-        engine.opt_ins.be_greedy();
-        if let Some(most) = of.opt_ins.max_waiters() {
-            engine.opt_ins.set_max_waiters(most);
-        }
+        let max_waiters = of.options().max_waiters;
+        let options = LimiterOptions { max_waiters, ..LimiterOptions::new().greedy() };
+        engine.opt_ins.options = options.into();
         Arc::new(engine)
     }
 }
@@ -208,8 +207,7 @@ impl Engine {
     /// The limiter's outage state and its policy; `None` if calls fail during an outage.
     #[inline]
     pub(crate) fn outage(&self) -> Option<(&Outage, OnOutage)> {
-        let own = self.opt_ins.on_outage.get();
-        let policy = *own.unwrap_or(&self.core.outages.policy);
+        let policy = self.options().on_outage.unwrap_or(self.core.outages.policy);
         match policy {
             OnOutage::Fail => None,
             _ => Some((self.outage.get_or_init(Arc::default), policy)),
@@ -232,7 +230,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn new_id(&self) -> EntryId {
-        EntryId::random(self.core.client_tag, self.opt_ins.weight())
+        EntryId::random(self.core.client_tag, self.weight())
     }
 
     /// Hook: a call was answered.
@@ -316,11 +314,15 @@ impl Engine {
 
     /// Whether the call in flight finds that the server is unavailable. Used for a caller that the queue
     /// has no room for: the policy must decide for it as it does for callers in the queue.
-    pub(crate) async fn turns_out_away(self: &Arc<Self>, limit: Duration) -> bool {
+    pub(crate) async fn turns_out_away(
+        self: &Arc<Self>,
+        headroom: Option<Fraction>,
+        limit: Duration,
+    ) -> bool {
         let circuit = self.circuit();
         // Register before checking for a call: otherwise its end could be missed.
         let settled = pin!(circuit.settled.notified());
-        let has_call = self.lane().is_ok_and(|lane| lane.lock().queue.is_asking());
+        let has_call = self.lane(headroom).is_ok_and(|lane| lane.lock().queue.is_asking());
         if has_call && !circuit.is_open() {
             select(settled, pin!(self.core.sleep_until(rt::now() + limit))).await;
         }
@@ -354,19 +356,6 @@ impl Engine {
     pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
         let outage = self.outage.get().filter(|_| self.has_stand_in());
         outage.is_some_and(|outage| !outage.forget_spent(self))
-    }
-
-    /// Passes the outage state to the engine that replaces this one when the options of its limiter end
-    /// with the last handle. The stand-in's grants are not forgotten: otherwise the next handle could be
-    /// granted as much again. The state is shared rather than copied, because it may be being written at
-    /// this moment.
-    pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
-        let Some(outage) = self.outage.get() else { return };
-        next.outage.get_or_init(|| outage.clone());
-        let _local = lock(&outage.local);
-        if self.has_stand_in() {
-            self.core.outages.admit(next, outage);
-        }
     }
 
     pub(crate) fn outage_report(&self) -> OutageReport {

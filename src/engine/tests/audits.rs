@@ -124,10 +124,10 @@ async fn after_an_unknown_outcome_the_value_is_not_believed() {
     }
 }
 
-/// A rate that is raised and lowered again, while only one class of callers asks, must not leave the other with what the
-/// higher one allowed.
+/// A rate that is raised and lowered again, while only callers with a headroom ask, must not leave the others with what
+/// the higher one allowed.
 #[tokio::test(start_paused = true)]
-async fn a_rate_that_another_class_has_met_leaves_nothing() {
+async fn a_rate_that_callers_with_a_headroom_have_met_leaves_nothing() {
     for (of_jobs, left) in [(1, 7), (5, 3), (990, 0)] {
         let world = World::new();
         let limiter = world.client().limiter("api").unwrap();

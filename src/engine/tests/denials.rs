@@ -1,6 +1,7 @@
 //! Remembered denials.
 
 use super::*;
+use crate::Fraction;
 
 fn memory(longest: u64) -> LimiterOptions {
     LimiterOptions::new().denial_memory(ms(longest))
@@ -70,6 +71,27 @@ async fn changes_by_this_client_are_noticed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handle_with_a_headroom_is_denied_by_the_server_alone() {
+    let world = World::new();
+    let limiter = world.limiter(memory(60_000)).await;
+    let jobs = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    let _half = grant(&limiter, 50).await;
+    for _ in 0..2 {
+        assert_eq!(denial(&jobs, 1).await.decided_by(), DecidedBy::Store);
+    }
+    let _half = grant(&limiter, 50).await;
+    for by in [DecidedBy::Store, DecidedBy::Memory] {
+        assert_eq!(denial(&limiter, 1).await.decided_by(), by);
+    }
+    assert_eq!(denial(&jobs, 1).await.decided_by(), DecidedBy::Store);
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Memory);
+    let operator = world.client().limiter("api").unwrap();
+    assert!(operator.update_rate(rate(200), crate::Usage::Keep).await.unwrap());
+    let _ = denial(&jobs, 1).await;
+    let _ = grant(&limiter, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_denial_overtaken_by_a_refund_is_not_remembered() {
     let world = World::new();
     let (limiter, mut all) = exhausted(&world, 60_000).await;
@@ -114,9 +136,12 @@ async fn options_belong_to_the_name_of_the_limiter() {
     let client = world.client();
     let plain = client.limiter("api").unwrap();
     let lease = LimiterOptions::new().lease(10, ms(100));
-    client.limiter_with("api", memory(5)).unwrap();
-    client.limiter_with("api", lease.denial_memory(ms(5))).unwrap();
-    for other in [memory(6), LimiterOptions::new().lease(11, ms(100))] {
+    let both = lease.denial_memory(ms(5));
+    for options in [LimiterOptions::new(), both, both, LimiterOptions::new()] {
+        client.limiter_with("api", options).unwrap();
+    }
+    // Neither fewer, nor more, nor others.
+    for other in [memory(5), both.max_waiters(9), memory(6), both.lease(11, ms(100))] {
         let error = client.limiter_with("api", other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }

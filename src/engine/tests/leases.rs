@@ -1,6 +1,9 @@
 //! Leases.
 
+use futures::FutureExt;
+
 use super::*;
+use crate::Fraction;
 
 fn lease(permits: u32, hold: u64) -> LimiterOptions {
     LimiterOptions::new().lease(permits, ms(hold))
@@ -98,6 +101,47 @@ async fn no_leased_permit_overtakes_a_waiting_call() {
     settle().await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Queue);
     let _fifty = waiting.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_a_headroom_neither_takes_nor_ends_leases() {
+    let world = World::new();
+    let jobs = world.limiter(lease(20, 200)).await.with_headroom(Fraction::one_of(2)).unwrap();
+    for granted in 1..4 {
+        let _job = grant(&jobs, 1).await;
+        assert_eq!(world.store.outstanding(), granted);
+    }
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let jobs = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    // 78 are available and 19 leased.
+    assert_eq!(
+        (grant(&jobs, 1).await.decided_by(), world.store.outstanding()),
+        (DecidedBy::Store, 23)
+    );
+    assert_eq!(
+        denial(&jobs, 40).await.decided_by(),
+        DecidedBy::Store,
+        "with those leased it would fit"
+    );
+    let mut waits = Box::pin(jobs.acquire(40));
+    assert!(waits.as_mut().now_or_never().is_none());
+    settle().await;
+    for _ in 0..19 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_rate_that_a_handle_with_a_headroom_meets_ends_leases() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let jobs = limiter.clone().with_headroom(Fraction::one_of(2)).unwrap();
+    let operator = world.client().limiter("api").unwrap();
+    assert!(operator.update_rate(rate(50), crate::Usage::Keep).await.unwrap());
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease, "nobody has met it");
+    let _ = denial(&jobs, 10).await;
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,33 +331,31 @@ async fn a_client_dropped_while_the_server_is_away_stops_asking_for_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_end_with_the_last_handle_and_leases_with_them() {
+async fn leases_and_options_outlive_the_last_handle() {
     let world = World::new();
     let (limiter, first) = leased(&world).await;
     let client = client_of(&limiter);
-    let clone = limiter.clone();
     drop((limiter, first));
     let again = client.limiter("api").unwrap();
-    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease, "the options of a clone");
-    let calls = world.store.calls();
-    let outstanding = world.store.outstanding();
-    drop((clone, again));
-    let again = client.limiter("api").unwrap();
-    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Store);
+    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease);
+    drop(again);
+    // Without a handle it ends in time.
+    assert!(world.store.outstanding() > 4);
+    sleep(ms(110)).await;
     settle().await;
-    assert!(world.store.outstanding() < outstanding, "unused permits have gone back");
-    assert_eq!(world.store.calls(), calls + 1);
-    let other = LimiterOptions::new().denial_memory(ms(10));
-    client.limiter_with("api", other).unwrap();
+    assert_eq!(world.store.outstanding(), 4);
+    let again = client.limiter("api").unwrap();
+    for by in [DecidedBy::Store, DecidedBy::Lease] {
+        assert_eq!(grant(&again, 1).await.decided_by(), by);
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_arrives_after_the_option_has_ended_goes_back_at_once() {
+async fn a_lease_that_arrives_after_the_client_has_closed_goes_back_at_once() {
     let world = World::new();
     let limiter = world.limiter(lease(20, 200)).await;
     let _first = grant(&limiter, 1).await;
     let client = client_of(&limiter);
-    let name = limiter.name().to_owned();
     // Its call takes a lease as well, and goes on when its caller has gone away.
     world.store.ledger().silent_for.store(2, Ordering::SeqCst);
     let dropped = tokio::spawn(async move { limiter.try_acquire_now(1).await });
@@ -321,7 +363,6 @@ async fn a_lease_that_arrives_after_the_option_has_ended_goes_back_at_once() {
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
     assert_eq!(world.store.outstanding(), 1, "no answer yet");
-    let _plain = client.limiter(&name).unwrap();
     client.close().await;
     assert_eq!(world.store.calls(), 2);
     assert_eq!(world.store.outstanding(), 1);

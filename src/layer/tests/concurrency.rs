@@ -260,9 +260,9 @@ async fn a_shadow_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn permits_outlive_their_handles_and_the_limits() {
+async fn permits_outlive_the_limits() {
     let (client, _) = client();
-    let site = Site::new(&client, [uploads(1).max_handles(2)]);
+    let site = Site::new(&client, [uploads(1)]);
     let mine = site.send(get("me")).await;
     for key in 0..20 {
         assert_eq!(site.status(get(&format!("user-{key}"))).await, 200);
@@ -309,8 +309,6 @@ async fn policies_decide_while_the_server_is_away() {
 fn options_that_a_semaphore_cannot_have_are_refused() {
     let (client, _) = client();
     let hold = Duration::from_secs(1);
-    let outages = SemaphoreOptions::new().permits(2).on_outage(OnOutage::Deny);
-    let both = Limit::concurrency("a", Key::global(), outages);
     // Less than one permit.
     let eighth = OnOutage::Local(Fraction::one_of(8));
     let own_eighth = SemaphoreOptions::new().permits(7).on_outage(eighth);
@@ -320,7 +318,6 @@ fn options_that_a_semaphore_cannot_have_are_refused() {
         uploads(0),
         uploads(1).options(LimiterOptions::new().lease(5, hold)),
         uploads(1).options(LimiterOptions::new().denial_memory(hold)),
-        both.options(LimiterOptions::new().on_outage(OnOutage::Allow)),
         uploads(1).count_if(|_| true),
         uploads(1).rate_by_key(|_| None),
     ];
@@ -330,7 +327,10 @@ fn options_that_a_semaphore_cannot_have_are_refused() {
     }
     let client = Client::builder().on_outage(eighth).in_process(&InProcessStore::new()).unwrap();
     assert!(Limits::new(&client, [uploads(7)]).is_err());
-    for limit in [uploads(8), uploads(7).options(LimiterOptions::new().on_outage(OnOutage::Fail))] {
+    let fails = LimiterOptions::new().on_outage(OnOutage::Fail);
+    // The limit's options come before the semaphore's.
+    let both = Limit::concurrency("a", Key::global(), own_eighth).options(fails);
+    for limit in [uploads(8), uploads(7).options(fails), both] {
         assert!(Limits::new(&client, [limit]).is_ok());
     }
 }

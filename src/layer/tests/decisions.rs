@@ -313,12 +313,12 @@ async fn set(client: &Client, limiter: &str, rate: Rate) {
     client.limiter(limiter).unwrap().set_rate_with(rate, Usage::Keep).await.unwrap();
 }
 
-/// The rate is kept at every request, with more keys than handles, and for global and per-caller limiters.
+/// The rate is kept at every request, for many keys, and for global and per-caller limiters.
 #[tokio::test]
 async fn a_rate_that_somebody_else_has_set_is_kept() {
     let (client, _) = client();
     let all = || Limit::new("all", Key::global(), Rate::per_minute(1000));
-    let own = || per_user(Rate::per_minute(100)).max_handles(2);
+    let own = || per_user(Rate::per_minute(100));
     let site = Site::new(&client, [own(), all()]);
     // Java has created one of them.
     let java = Rate::per_minute(70);
@@ -344,14 +344,14 @@ async fn a_rate_that_somebody_else_has_set_is_kept() {
     assert_eq!(rate_of(&client, "user:2").await, Rate::per_minute(100));
 }
 
-/// Two versions side by side, each with two instances and more keys than handles: the new rate wins, once,
+/// Two versions side by side, each with two instances: the new rate wins, once,
 /// and later changes by an operator stay.
 #[tokio::test]
 async fn versions_of_a_service_do_not_change_a_rate_in_turns() {
     let (client, _) = client();
     let [old, new, live] = [100, 150, 120].map(Rate::per_minute);
     let version = |rate, from: &[Rate]| {
-        let limit = per_user(rate).max_handles(2).roll_out_from(from.iter().copied());
+        let limit = per_user(rate).roll_out_from(from.iter().copied());
         Site::new(&client, [limit])
     };
     let old_version = || version(old, &[Rate::per_minute(50)]);
@@ -691,11 +691,13 @@ async fn what_is_wrong_is_refused_at_once() {
         let limit = Limit::new("a", key, None).policy(rgcra());
         assert!(refused(vec![limit]).contains("stored_limiter_of"));
     }
-    let other = client.limiter_with("a", LimiterOptions::new().max_waiters(5)).unwrap();
-    let limit = || twice().options(LimiterOptions::new().max_waiters(6));
-    assert!(refused(vec![limit()]).contains("already has"));
-    drop(other);
-    assert!(Limits::new(&client, [limit()]).is_ok());
+    client.limiter_with("other", LimiterOptions::new().max_waiters(5)).unwrap();
+    let limit = |waiters| {
+        let limit = Limit::new("other", Key::global(), Rate::per_minute(1));
+        limit.options(LimiterOptions::new().max_waiters(waiters))
+    };
+    assert!(refused(vec![limit(6)]).contains("already has"));
+    assert!(Limits::new(&client, [limit(5)]).is_ok());
     // Less than a permit for each client, with the limit's policy and with the client's.
     let tenth = OnOutage::Local(crate::Fraction::one_of(10));
     let local = |permits, mode| {
@@ -830,7 +832,7 @@ mod logged {
             let limiter = client.limiter(&format!("user:{key}")).unwrap();
             limiter.try_set_rate(Rate::per_minute(3)).await.unwrap();
         }
-        let limit = || per_user(Rate::per_minute(7)).max_handles(2);
+        let limit = || per_user(Rate::per_minute(7));
         let site = Site::new(&client, [limit()]);
         for key in ["a", "b", "c", "d", "e", "a"] {
             assert_eq!(site.status(get(key)).await, 200);

@@ -1,7 +1,6 @@
 //! Closed loops of calls, `load` and `waitLoad`, and of holders, `semLoad` and `pxsLoad`; callers that arrive at random, `arrivalLoad`; and
 //! `governorLoad`, which is the same loop around the `governor` crate's `check`, for the benchmarks.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,23 +29,11 @@ pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> 
             limiters.collect::<Result<_, _>>()?
         }
     };
-    if options != LimiterOptions::new() {
-        keep(&limiters);
-    }
     if line.flag("together")? {
         let group = client.all_of(limiters.iter().map(|Now(limiter)| limiter))?;
         return Load::new(line)?.run(&[Together(group)]).await;
     }
     Load::new(line)?.run(&limiters).await
-}
-
-/// Options end with the last handle of their name; calls after the load are to have them too.
-fn keep(limiters: &[Now]) {
-    static KEPT: Mutex<BTreeMap<String, RateLimiter>> = Mutex::new(BTreeMap::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    for Now(limiter) in limiters {
-        kept.insert(limiter.name().to_owned(), limiter.clone());
-    }
 }
 
 fn options(line: &Line) -> Result<LimiterOptions, Failure> {

@@ -20,8 +20,7 @@ async fn a_closed_client_grants_nothing_during_an_outage() {
     assert_eq!(answers, vec![Err(ErrorKind::Closed); 3]);
 }
 
-/// A client begins with its fraction of what the server said was left, also if its options have ended with
-/// the last handle since.
+/// A client begins with its fraction of what the server said was left, also if its last handle has ended since.
 #[tokio::test(start_paused = true)]
 async fn what_the_server_has_granted_counts_with_a_handle_for_each_call_too() {
     for own_policy in [false, true] {
