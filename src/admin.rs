@@ -7,12 +7,11 @@ mod repair;
 mod scan;
 
 use crate::client::Client;
-use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
 use crate::policy::{Followed, Policy};
 use crate::rate::{Mode, Rate};
-use crate::store::{DropUsageCall, KeysCall, PolicyPeek, PolicyPeekCall, SemaphoreInspectCall};
+use crate::store::{KeysCall, PolicyPeek, PolicyPeekCall, SemaphoreInspectCall, StateRule};
 
 pub use crate::inspection::{
     Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
@@ -100,10 +99,34 @@ impl RateLimiter {
     /// Forgets the usage if the limiter is in this mode, and leaves its rate as it is. Returns the rate in
     /// force; `None` if there is no limiter.
     pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
-        let reset = self.engine().begin_reset();
-        let rate = self.call(Operation::SetRate, DropUsageCall(mode)).await?;
-        let is_reset = rate.filter(|rate| rate.mode() == mode);
-        reset.end(is_reset.map_or(ResetOutcome::Unchanged, ResetOutcome::HasRate));
-        Ok(rate)
+        loop {
+            let found = self.config().await?;
+            let Some(rate) = found.filter(|rate| rate.mode() == mode) else { return Ok(found) };
+            // If the rate has changed since it was read, this does nothing.
+            if self.store_rate(Operation::SetRate, rate, StateRule::Drop, Some(rate)).await? {
+                return Ok(Some(rate));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::InProcessStore;
+
+    #[tokio::test]
+    async fn the_usage_is_forgotten_in_the_mode_that_is_named_and_in_no_other() {
+        let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let limiter = client.limiter("api").unwrap();
+        assert_eq!(limiter.reset_usage(Mode::Overall).await.unwrap(), None);
+        let rate = Rate::per_day(10);
+        limiter.set_rate(rate).await.unwrap();
+        limiter.acquire(4).await.unwrap();
+        for (mode, left) in [(Mode::PerClient, 6), (Mode::Overall, 10)] {
+            assert_eq!(limiter.reset_usage(mode).await.unwrap(), Some(rate));
+            assert_eq!(limiter.available_permits().await.unwrap(), left);
+        }
+        assert_eq!(limiter.config().await.unwrap(), Some(rate));
     }
 }

@@ -71,9 +71,7 @@ impl Effect {
     pub(super) fn of<C: StoreCall>() -> Self {
         match name_of::<C>() {
             "ReleaseCall" | "SetPermitsCall" => Effect::Once,
-            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "KeysCall" | "RenameCall" => {
-                Effect::Resets
-            }
+            "TrySetRateCall" | "SetRateCall" | "KeysCall" | "RenameCall" => Effect::Resets,
             _ => Effect::Idempotent,
         }
     }

@@ -15,10 +15,10 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, DropUsageCall, Earlier, InspectCall,
-    InspectReply, KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall,
+    AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, Earlier, InspectCall, InspectReply,
+    KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall,
     RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SetRateCall,
-    StoreCall, TrySetRateCall, decided,
+    StateRule, StoreCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -418,9 +418,11 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 self.both(&keys, ConfigCall)?;
             }
-            Op::DropUsage { who, mode } => {
-                let keys = self.keys(who);
-                self.both(&keys, DropUsageCall(mode))?;
+            Op::DropUsage(who) => {
+                let in_force = self.memory.run(&self.keys(who), &ConfigCall).ok().flatten();
+                let Some(rate) = in_force else { return Ok(()) };
+                let (only_existing, from, state) = (false, Some(None), StateRule::Drop);
+                self.step(&Op::SetRate { who, rate, only_existing, from, state })?;
             }
             Op::Expire { who, lifetime, condition } => {
                 let keys = self.keys(who);
