@@ -3,6 +3,7 @@
 //! The program `redisson-limiter` is built on this module and the rest of the public API. No service needs it
 //! on its request path.
 
+mod inspection;
 mod repair;
 mod scan;
 
@@ -11,13 +12,13 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
 use crate::policy::{Followed, Policy};
 use crate::rate::{Mode, Rate};
-use crate::store::{KeysCall, PolicyPeek, PolicyPeekCall, SemaphoreInspectCall, StateRule};
+use crate::store::{InspectCall, KeysCall, PolicyPeek, PolicyPeekCall, StateRule};
 
 pub use crate::inspection::{
-    Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
-    StoredSemaphore, Writer,
+    Budget, LogEntry, StoredKey, StoredPermit, StoredRate, StoredSemaphore, StoredSet, Writer,
 };
 pub use crate::store::Repair;
+pub use inspection::Inspection;
 pub use repair::ClientBudget;
 pub use scan::{FoundKey, LimiterScan};
 
@@ -73,12 +74,13 @@ impl Client {
         most_permits: u64,
     ) -> Result<StoredSemaphore, Error> {
         let semaphore = self.concurrency(name)?.into_limiter();
-        let call = SemaphoreInspectCall { most_permits };
-        let (store_us, value, out) = semaphore.call(Operation::Inspect, call).await?;
         let core = &semaphore.engine().core;
-        let stores = store_us.map(|us| us.div_euclid(1000));
+        let call = InspectCall { now: core.clock.read().now, most: most_permits };
+        let reply = semaphore.call(Operation::Inspect, call).await?;
+        let stores = reply.store_us.map(|us| us.div_euclid(1000));
         let now_ms = core.told_ms().or(stores).unwrap_or_else(|| core.epoch_ms());
-        Ok(StoredSemaphore { now_ms, value, out })
+        let [value, out, ..] = reply.keys;
+        Ok(StoredSemaphore { now_ms, value: value.text(), out: out.set(StoredPermit::of) })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::*;
 
-script!(PEEK, AtEither, of a limiter: "peek");
+script!(PEEK, AtEither, of a limiter: "part/peek", "peek");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekCall {
