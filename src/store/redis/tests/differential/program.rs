@@ -361,7 +361,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => who().prop_map(Op::Delete),
         1 => who().prop_map(Op::Rename),
         1 => who().prop_map(Op::Touch),
-        2 => (who(), prop_oneof![1 => 0u64..5, 1 => Just(10_000u64)])
+        6 => (who(), prop_oneof![1 => 0u64..5, 1 => Just(10_000u64)])
             .prop_map(|(who, most_entries)| Op::Inspect { who, most_entries }),
         6 => (who(), prop::bool::weighted(0.2))
             .prop_map(|(who, only_look)| Op::Repair { who, only_look }),
