@@ -1,10 +1,10 @@
 //! A limiter as it is stored, decoded: the result of [`RateLimiter::inspect`](crate::RateLimiter::inspect).
 
 use crate::clock::ClockSkew;
-use crate::decision::Peek;
 use crate::error::Error;
 use crate::inspection::{Budget, LogEntry, StoredKey, StoredRate, Writer};
 use crate::rate::{Mode, Rate};
+use crate::store::Peek;
 
 /// A limiter as it is stored at one moment, decoded.
 ///

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{Budget, Inspection, LogEntry};
 use crate::clock::ClockSkew;
-use crate::decision::Peek;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
-use crate::store::{InspectCall, PeekReply, RemoveUnusedCall, Repair, RepairCall, StoreCall};
+use crate::store::{InspectCall, RemoveUnusedCall, Repair, RepairCall, StoreCall};
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
@@ -121,7 +120,6 @@ impl ClientBudget {
             .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
         let stores = reply.store_us.map(|us| us.div_euclid(1000));
         let failed = |error| self.limiter.error(Operation::Inspect, error);
-        let peeked = |PeekReply { available, rate, wait }| Peek { available, rate, wait };
         let rate = reply.rate().map_err(failed);
         let [hash, value, log, client_value, client_log] = reply.keys;
         Ok(Inspection {
@@ -129,7 +127,7 @@ impl ClientBudget {
             clock_skew,
             hash: hash.rate(),
             rate,
-            peek: reply.peek.map(peeked).map_err(failed),
+            peek: reply.peek.map_err(failed),
             overall: Budget { value: value.text(), log: log.set(LogEntry::of) },
             per_client: Budget { value: client_value.text(), log: client_log.set(LogEntry::of) },
         })

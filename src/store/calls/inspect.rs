@@ -25,7 +25,7 @@ pub(crate) struct InspectReply {
     /// In the order of [`Keys::all`].
     pub(crate) keys: [StoredKey<Content>; 5],
     /// Of a limiter: what an acquire of one permit would find, by a client that has seen the rate in force.
-    pub(crate) peek: Result<PeekReply, Error>,
+    pub(crate) peek: Result<Peek, Error>,
 }
 
 impl InspectReply {

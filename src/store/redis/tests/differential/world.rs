@@ -16,7 +16,7 @@ use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, Earlier, InspectCall, InspectReply,
-    KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall, PeekReply, RefundCall, ReleaseCall,
+    KeysCall, Outcome, OutcomeGroup, PauseCall, Peek, PeekCall, RefundCall, ReleaseCall,
     RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SetRateCall,
     StateRule, StoreCall, TrySetRateCall, decided,
 };
@@ -574,7 +574,7 @@ fn dump(raw: &mut redis::Connection) -> Snapshot {
 /// What both stores must agree on: their clocks may differ slightly.
 fn without_times(
     reply: InspectReply,
-) -> (Vec<StoredKey<inspection::Content>>, Result<PeekReply, String>) {
+) -> (Vec<StoredKey<inspection::Content>>, Result<Peek, String>) {
     let mut keys = reply.keys;
     for key in &mut keys {
         let StoredKey::Present { content, time_to_live } = key else { continue };
