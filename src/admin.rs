@@ -3,22 +3,22 @@
 //! The program `redisson-limiter` is built on this module and the rest of the public API. No service needs it
 //! on its request path.
 
+mod inspection;
 mod repair;
 mod scan;
 
 use crate::client::Client;
-use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
 use crate::policy::{Followed, Policy};
 use crate::rate::{Mode, Rate};
-use crate::store::{DropUsageCall, KeysCall, PolicyPeek, PolicyPeekCall, SemaphoreInspectCall};
+use crate::store::{InspectCall, KeysCall, PolicyPeek, PolicyPeekCall, StateRule};
 
 pub use crate::inspection::{
-    Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
-    StoredSemaphore, Writer,
+    Budget, LogEntry, StoredKey, StoredPermit, StoredRate, StoredSemaphore, StoredSet, Writer,
 };
 pub use crate::store::Repair;
+pub use inspection::Inspection;
 pub use repair::ClientBudget;
 pub use scan::{FoundKey, LimiterScan};
 
@@ -74,12 +74,13 @@ impl Client {
         most_permits: u64,
     ) -> Result<StoredSemaphore, Error> {
         let semaphore = self.concurrency(name)?.into_limiter();
-        let call = SemaphoreInspectCall { most_permits };
-        let (store_us, value, out) = semaphore.call(Operation::Inspect, call).await?;
         let core = &semaphore.engine().core;
-        let stores = store_us.map(|us| us.div_euclid(1000));
+        let call = InspectCall { now: core.clock.read().now, most: most_permits };
+        let reply = semaphore.call(Operation::Inspect, call).await?;
+        let stores = reply.store_us.map(|us| us.div_euclid(1000));
         let now_ms = core.told_ms().or(stores).unwrap_or_else(|| core.epoch_ms());
-        Ok(StoredSemaphore { now_ms, value, out })
+        let [value, out, ..] = reply.keys;
+        Ok(StoredSemaphore { now_ms, value: value.text(), out: out.set(StoredPermit::of) })
     }
 }
 
@@ -100,10 +101,34 @@ impl RateLimiter {
     /// Forgets the usage if the limiter is in this mode, and leaves its rate as it is. Returns the rate in
     /// force; `None` if there is no limiter.
     pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
-        let reset = self.engine().begin_reset();
-        let rate = self.call(Operation::SetRate, DropUsageCall(mode)).await?;
-        let is_reset = rate.filter(|rate| rate.mode() == mode);
-        reset.end(is_reset.map_or(ResetOutcome::Unchanged, ResetOutcome::HasRate));
-        Ok(rate)
+        loop {
+            let found = self.config().await?;
+            let Some(rate) = found.filter(|rate| rate.mode() == mode) else { return Ok(found) };
+            // If the rate has changed since it was read, this does nothing.
+            if self.store_rate(Operation::SetRate, rate, StateRule::Drop, Some(rate)).await? {
+                return Ok(Some(rate));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::InProcessStore;
+
+    #[tokio::test]
+    async fn the_usage_is_forgotten_in_the_mode_that_is_named_and_in_no_other() {
+        let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let limiter = client.limiter("api").unwrap();
+        assert_eq!(limiter.reset_usage(Mode::Overall).await.unwrap(), None);
+        let rate = Rate::per_day(10);
+        limiter.set_rate(rate).await.unwrap();
+        limiter.acquire(4).await.unwrap();
+        for (mode, left) in [(Mode::PerClient, 6), (Mode::Overall, 10)] {
+            assert_eq!(limiter.reset_usage(mode).await.unwrap(), Some(rate));
+            assert_eq!(limiter.available_permits().await.unwrap(), left);
+        }
+        assert_eq!(limiter.config().await.unwrap(), Some(rate));
     }
 }

@@ -172,37 +172,6 @@ impl Drop for Unspent {
     }
 }
 
-/// The state that an acquire would find now, returned by [`RateLimiter::peek`](crate::RateLimiter::peek).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peek {
-    pub(crate) available: u64,
-    pub(crate) rate: Rate,
-    pub(crate) wait: Wait,
-}
-
-impl Peek {
-    /// The permits that are available now, from 0 to the rate.
-    pub fn available(&self) -> u64 {
-        self.available
-    }
-
-    /// The rate in force.
-    pub fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    /// The time after which the requested permits are available; zero if they are available now. In whole milliseconds;
-    /// for limiters with a policy, in microseconds.
-    pub fn wait(&self) -> Duration {
-        Duration::from_micros(self.wait.us)
-    }
-
-    /// Whether the wait may be longer than [`wait`](Peek::wait) says.
-    pub fn is_lower_bound(&self) -> bool {
-        self.wait.at_least
-    }
-}
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use crate::client::Client;
-use crate::decision::{DecidedBy, Decision, Grant, Peek, Unspent};
+use crate::decision::{DecidedBy, Decision, Grant, Unspent};
 #[cfg(feature = "_web")]
 use crate::engine::Engine;
 use crate::engine::group::GroupMember;
@@ -15,6 +15,7 @@ use crate::limiter::RateLimiter;
 use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
+use crate::store::Peek;
 use crate::{Denial, engine};
 
 /// How often requests that wait while they are asked in turn look whether that is still so.

@@ -1,37 +1,9 @@
-//! A limiter as it is stored, decoded: the result of [`RateLimiter::inspect`](crate::RateLimiter::inspect).
+//! Keys of limiters and semaphores as they are stored, decoded.
 
 use std::time::Duration;
 
-use crate::clock::ClockSkew;
-use crate::error::Error;
-use crate::rate::{Mode, Rate};
 use crate::wire::entry::{Holder, holder, is_pause, unpack};
 use crate::wire::integer;
-
-/// A limiter as it is stored at one moment, decoded.
-///
-/// Its methods compute what the rules (docs/semantics.md) say about it; nothing has been changed or judged.
-/// An entry may be dated in the future: leased and reserved permits are, and so are entries of a client whose
-/// clock is ahead.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Inspection {
-    /// The time of reading, by the client's [`Clock`](crate::Clock), in milliseconds since 1970. Entries that
-    /// are an interval older than this have expired.
-    pub now_ms: i64,
-    /// How far this machine's clock is from the server's; `None` with an in-process store, and if the user
-    /// may not ask the server for its time.
-    pub clock_skew: Option<ClockSkew>,
-    /// The fields of the limiter's hash.
-    pub hash: StoredKey<StoredRate>,
-    /// The rate given by these fields, or why there is none, as
-    /// [`RateLimiter::config`](crate::RateLimiter::config) returns it.
-    pub rate: Result<Option<Rate>, Error>,
-    /// The budget that all clients share, in the mode [`Mode::Overall`].
-    pub overall: Budget,
-    /// The budget of this client, in the mode [`Mode::PerClient`].
-    pub per_client: Budget,
-}
 
 /// A semaphore as it is stored at one moment: the result of
 /// [`Client::inspect_semaphore`](crate::Client::inspect_semaphore).
@@ -46,17 +18,7 @@ pub struct StoredSemaphore {
     /// The permits that are free, as text.
     pub value: StoredKey<String>,
     /// The permits that are out, if the semaphore has leases.
-    pub out: StoredKey<StoredPermits>,
-}
-
-/// The permits that are out of a semaphore with leases.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct StoredPermits {
-    /// The number of permits that are out.
-    pub len: u64,
-    /// The permits whose leases end first, as many as were asked for.
-    pub permits: Vec<StoredPermit>,
+    pub out: StoredKey<StoredSet<StoredPermit>>,
 }
 
 /// A permit that is out.
@@ -73,7 +35,7 @@ impl StoredPermit {
     /// The end that Redisson writes for a lease without one.
     const NO_END: f64 = 922_337_203_685_477.0;
 
-    pub(crate) fn of(id: &[u8], ends_ms: f64) -> Self {
+    pub(crate) fn of(ends_ms: f64, id: Vec<u8>) -> Self {
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
         StoredPermit { id, ends_ms }
     }
@@ -106,7 +68,7 @@ impl StoredSemaphore {
     /// The number of permits that are out, counted as Redisson does: those with an end before 1970 do not count.
     pub fn out(&self) -> u64 {
         let Some(out) = self.out.content() else { return 0 };
-        out.len - out.permits.iter().filter(|permit| permit.ends_ms < 0.0).count() as u64
+        out.len - out.entries.iter().filter(|permit| permit.ends_ms < 0.0).count() as u64
     }
 
     /// The total number of permits, free or out; for a plain semaphore only the free ones are known.
@@ -116,7 +78,7 @@ impl StoredSemaphore {
 
     /// The permits that were read.
     pub fn permits(&self) -> &[StoredPermit] {
-        self.out.content().map_or(&[], |out| &out.permits)
+        self.out.content().map_or(&[], |out| &out.entries)
     }
 
     /// The permits that were read and whose lease has ended: the next call that needs them takes them back.
@@ -125,6 +87,14 @@ impl StoredSemaphore {
             |permit: &&StoredPermit| permit.ends_ms >= 0.0 && permit.ends_ms <= self.now_ms as f64;
         self.permits().iter().filter(has_ended).count() as u64
     }
+}
+
+/// What a key holds, by its type; the members of a sorted set have their scores.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    Rate(StoredRate),
+    Text(String),
+    Set(u64, Vec<(f64, Vec<u8>)>),
 }
 
 /// A key of a limiter.
@@ -164,17 +134,17 @@ pub struct Budget {
     /// The permits that are left, as text; bytes that are not UTF-8 are replaced.
     pub value: StoredKey<String>,
     /// The grants of the last interval.
-    pub log: StoredKey<StoredLog>,
+    pub log: StoredKey<StoredSet<LogEntry>>,
 }
 
-/// The log of a limiter.
+/// The log of a limiter, or the permits that are out of a semaphore with leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct StoredLog {
-    /// The number of entries in the log.
+pub struct StoredSet<T> {
+    /// The number of entries.
     pub len: u64,
-    /// The oldest entries, as many as were asked for.
-    pub entries: Vec<LogEntry>,
+    /// The entries with the lowest dates, as many as were asked for.
+    pub entries: Vec<T>,
 }
 
 /// An entry of a log.
@@ -213,75 +183,34 @@ pub enum Writer {
     Foreign,
 }
 
-impl Inspection {
-    /// The budget of a mode.
-    pub fn budget(&self, mode: Mode) -> &Budget {
-        match mode {
-            Mode::Overall => &self.overall,
-            Mode::PerClient => &self.per_client,
+impl StoredKey<Content> {
+    pub(crate) fn rate(self) -> StoredKey<StoredRate> {
+        self.of(|content| if let Content::Rate(rate) = content { Some(rate) } else { None })
+    }
+
+    pub(crate) fn text(self) -> StoredKey<String> {
+        self.of(|content| if let Content::Text(text) = content { Some(text) } else { None })
+    }
+
+    /// A sorted set; `of` makes an entry of a score and a member.
+    pub(crate) fn set<T>(self, of: fn(f64, Vec<u8>) -> T) -> StoredKey<StoredSet<T>> {
+        self.of(|content| {
+            let Content::Set(len, members) = content else { return None };
+            let entries = members.into_iter().map(|(score, member)| of(score, member)).collect();
+            Some(StoredSet { len, entries })
+        })
+    }
+
+    /// The key with its content in this form; if it has another one, it is of another type.
+    fn of<T>(self, form: impl FnOnce(Content) -> Option<T>) -> StoredKey<T> {
+        match self {
+            StoredKey::Missing => StoredKey::Missing,
+            StoredKey::WrongType => StoredKey::WrongType,
+            StoredKey::Present { content, time_to_live } => match form(content) {
+                Some(content) => StoredKey::Present { content, time_to_live },
+                None => StoredKey::WrongType,
+            },
         }
-    }
-
-    /// The rate and the budget in force; `None` if there is no rate, or an unreadable one.
-    pub fn in_force(&self) -> Option<(Rate, &Budget)> {
-        let rate = self.rate.as_ref().ok().copied().flatten()?;
-        Some((rate, self.budget(rate.mode())))
-    }
-
-    /// The live entries of a log under this rate, that is, those that have not expired.
-    pub fn live<'a>(&self, rate: Rate, budget: &'a Budget) -> impl Iterator<Item = &'a LogEntry> {
-        let cutoff = self.now_ms.saturating_sub_unsigned(rate.interval_ms());
-        budget.entries().iter().filter(move |entry| entry.date_ms > cutoff)
-    }
-
-    /// The permits of the live entries that were read, without those of a [pause](Writer::Pause), and the
-    /// permits of the expired ones, which the next call gives back to the value.
-    pub fn permits_in_log(&self, rate: Rate, budget: &Budget) -> (u64, u64) {
-        let (paused, live): (Vec<_>, Vec<_>) =
-            self.live(rate, budget).partition(|entry| entry.writer == Writer::Pause);
-        let all = permits_of(budget.entries().iter());
-        let live = permits_of(live.into_iter());
-        (live, all.saturating_sub(live).saturating_sub(permits_of(paused.into_iter())))
-    }
-
-    /// Until when the budget is paused, in milliseconds since 1970, as far as the entries that were read tell;
-    /// `None` if it is not.
-    pub fn paused_until_ms(&self, rate: Rate, budget: &Budget) -> Option<i64> {
-        let mut live = self.live(rate, budget);
-        let pause = live.find(|entry| entry.writer == Writer::Pause)?;
-        Some(pause.date_ms.saturating_add_unsigned(rate.interval_ms()))
-    }
-
-    /// How many permits value and log together are above the rate, by *v* + Σ = *R*; negative if permits are
-    /// missing. `None` if there is no readable value, or the log has more entries than were asked for.
-    ///
-    /// A limiter that is used heals by itself: an excess or a deficit may be gone a moment later.
-    /// [`RateLimiter::preview_repair`](crate::RateLimiter::preview_repair) tells what the rules make of it.
-    pub fn drift(&self) -> Option<i64> {
-        let (rate, budget) = self.in_force()?;
-        if !budget.is_complete() || budget.is_unreadable() {
-            return None;
-        }
-        let logged = i64::try_from(permits_of(budget.entries().iter())).ok()?;
-        Some(budget.number()? + logged - i64::try_from(rate.permits()).ok()?)
-    }
-
-    /// The permits that an acquire finds now, from 0 to the rate, as far as value and log tell; `None` if
-    /// [`in_force`](Self::in_force) is `None`, if entries that would be needed were not read, or if an acquire fails
-    /// because value or log is unreadable.
-    pub fn available(&self) -> Option<u64> {
-        let (rate, budget) = self.in_force()?;
-        if budget.is_unreadable() {
-            return None;
-        }
-        let (live, expired) = self.permits_in_log(rate, budget);
-        let left = match budget.number() {
-            Some(value) => u64::try_from(value.saturating_add_unsigned(expired)).unwrap_or(0),
-            None if self.paused_until_ms(rate, budget).is_some() => 0,
-            None if budget.is_complete() => rate.permits().saturating_sub(live),
-            None => return None,
-        };
-        Some(left.min(rate.permits()))
     }
 }
 
@@ -316,11 +245,6 @@ impl Budget {
         self.log.content().map_or(&[], |log| &log.entries)
     }
 
-    /// Whether a key is of another type, or the value is no number: calls fail.
-    fn is_unreadable(&self) -> bool {
-        self.value.exists() && self.number().is_none() || self.log == StoredKey::WrongType
-    }
-
     /// Whether all entries of the log were read.
     pub fn is_complete(&self) -> bool {
         self.log.content().is_none_or(|log| log.entries.len() as u64 == log.len)
@@ -328,18 +252,15 @@ impl Budget {
 }
 
 impl LogEntry {
-    pub(crate) fn of((date_ms, member): (i64, &[u8])) -> Self {
-        let (permits, writer) = match unpack(member) {
-            Some((_, permits)) if is_pause(member) => (Some(permits), Writer::Pause),
+    pub(crate) fn of(score: f64, member: Vec<u8>) -> Self {
+        let (permits, writer) = match unpack(&member) {
+            Some((_, permits)) if is_pause(&member) => (Some(permits), Writer::Pause),
             Some((id, permits)) => (Some(permits), Writer::of(id)),
             _ => (None, Writer::Foreign),
         };
-        LogEntry { date_ms, permits, writer, member: member.to_vec() }
+        // A whole number of milliseconds, unless another program has written it.
+        LogEntry { date_ms: score.floor() as i64, permits, writer, member }
     }
-}
-
-fn permits_of<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> u64 {
-    entries.fold(0, |sum, entry| sum.saturating_add(entry.permits.unwrap_or(0)))
 }
 
 impl Writer {
@@ -351,34 +272,5 @@ impl Writer {
                 Writer::Client { tag: u32::from_be_bytes(tag.0), weight }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_said_to_be_available_where_calls_fail() {
-        let present =
-            |content: &str| StoredKey::Present { content: content.to_owned(), time_to_live: None };
-        let available = |value, log| {
-            let budget = Budget { value, log };
-            let inspection = Inspection {
-                now_ms: 0,
-                clock_skew: None,
-                hash: StoredKey::Missing,
-                rate: Ok(Some(Rate::per_second(5))),
-                overall: budget.clone(),
-                per_client: budget,
-            };
-            assert!(inspection.drift().is_none());
-            inspection.available()
-        };
-        assert_eq!(available(StoredKey::Missing, StoredKey::Missing), Some(5));
-        assert_eq!(available(StoredKey::WrongType, StoredKey::Missing), None);
-        assert_eq!(available(StoredKey::Missing, StoredKey::WrongType), None);
-        assert_eq!(available(present("2"), StoredKey::WrongType), None);
-        assert_eq!(available(present("many"), StoredKey::Missing), None);
     }
 }

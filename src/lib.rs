@@ -134,7 +134,7 @@ pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
 pub use clock::{Clock, ClockSkew, ManualClock};
-pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
+pub use decision::{DecidedBy, Decision, Denial, Grant};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use group::{Costs, LimitGroup};
@@ -147,7 +147,7 @@ pub use semaphore::{Permit, Semaphore, SemaphoreOptions};
 pub use store::memory::InProcessStore;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
-pub use store::{ExpireCondition, RemainingTime};
+pub use store::{ExpireCondition, Peek, RemainingTime};
 
 /// The contents of an in-process store's keys, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]

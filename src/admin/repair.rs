@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::Inspection;
-use crate::clock::{Clock, ClockSkew};
+use super::{Budget, Inspection, LogEntry};
+use crate::clock::ClockSkew;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::store::{InspectCall, RemoveUnusedCall, Repair, RepairCall, StoreCall};
@@ -28,7 +28,7 @@ impl RateLimiter {
     /// limiter.acquire(3).await?;
     ///
     /// let seen = limiter.inspect(1_000).await?;
-    /// assert_eq!((seen.overall.number(), seen.drift()), (Some(7), Some(0)));
+    /// assert_eq!((seen.overall.number(), seen.peek?.available()), (Some(7), 7));
     /// assert_eq!(seen.overall.entries()[0].permits, Some(3));
     /// # Ok(())
     /// # }
@@ -109,19 +109,28 @@ impl ClientBudget {
     /// Like [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.limiter.check_is_redissons(Operation::Inspect, "")?;
-        let begun = Instant::now();
-        let reply = self.call(Operation::Inspect, InspectCall { most_entries }).await?;
-        let at = Instant::now();
         let core = &self.limiter.engine().core;
+        let (begun, now) = (Instant::now(), core.clock.read().now);
+        let call = InspectCall { now, most: most_entries };
+        let reply = self.call(Operation::Inspect, call).await?;
+        let at = Instant::now();
         let clock_skew = reply
             .store_us
             .filter(|_| !core.store.is_in_process())
             .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
-        let store_ms = || reply.store_us.unwrap_or(Clock::system().local_us()).div_euclid(1000);
-        let now_ms = core.clock.read().now.unwrap_or_else(store_ms);
-        let rate = reply.rate().map_err(|error| self.limiter.error(Operation::Inspect, error));
-        let [overall, per_client] = reply.budgets;
-        Ok(Inspection { now_ms, clock_skew, hash: reply.hash, rate, overall, per_client })
+        let stores = reply.store_us.map(|us| us.div_euclid(1000));
+        let failed = |error| self.limiter.error(Operation::Inspect, error);
+        let rate = reply.rate().map_err(failed);
+        let [hash, value, log, client_value, client_log] = reply.keys;
+        Ok(Inspection {
+            now_ms: now.or(stores).unwrap_or_else(|| core.epoch_ms()),
+            clock_skew,
+            hash: hash.rate(),
+            rate,
+            peek: reply.peek.map_err(failed),
+            overall: Budget { value: value.text(), log: log.set(LogEntry::of) },
+            per_client: Budget { value: client_value.text(), log: client_log.set(LogEntry::of) },
+        })
     }
 
     /// See [`RateLimiter::repair`].

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::decision::Peek;
 use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
 use crate::store::{
-    KeysCall, PauseCall, PeekCall, PeekReply, PolicyPeekCall, ReleaseCall, StoreCall,
-    TrySetRateCall, Wait,
+    KeysCall, PauseCall, Peek, PeekCall, PolicyPeekCall, ReleaseCall, StoreCall, TrySetRateCall,
+    Wait,
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 86_400);
@@ -99,7 +98,7 @@ impl RateLimiter {
             seen: self.engine().seen(),
         };
         Ok(match (self.call_existing(operation, call).await?, self.carried_rate()) {
-            (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
+            (Some(peek), _) => peek,
             (None, Some(rate)) => {
                 Peek { available: rate.permits(), rate, wait: Wait::of_ms(0, false) }
             }

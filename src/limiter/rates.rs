@@ -158,7 +158,7 @@ impl RateLimiter {
     }
 
     /// `from` is the only rate that it replaces; `None` for any.
-    async fn store_rate(
+    pub(crate) async fn store_rate(
         &self,
         operation: Operation,
         rate: Rate,

@@ -16,7 +16,7 @@ use crate::limiter::RateLimiter;
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, PeekCall, PeekReply, PolicyPeekCall,
+    AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, Peek, PeekCall, PolicyPeekCall,
     SemaphoreAcquireCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits,
     SetPermitsCall, StoreCall,
 };
@@ -71,9 +71,7 @@ impl Effect {
     pub(super) fn of<C: StoreCall>() -> Self {
         match name_of::<C>() {
             "ReleaseCall" | "SetPermitsCall" => Effect::Once,
-            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "KeysCall" | "RenameCall" => {
-                Effect::Resets
-            }
+            "TrySetRateCall" | "SetRateCall" | "KeysCall" | "RenameCall" => Effect::Resets,
             _ => Effect::Idempotent,
         }
     }
@@ -178,7 +176,7 @@ impl SimServer {
     }
 
     /// The rate, and the permits that can be taken now by the server's own clock.
-    pub(super) fn peek(&self) -> Option<PeekReply> {
+    pub(super) fn peek(&self) -> Option<Peek> {
         let call = PeekCall { now: self.clock.read().now, permits: 0, seen: None };
         self.store.run(&self.keys, &call).ok()
     }

@@ -247,6 +247,10 @@ async fn json_has_all_that_is_stored() {
     let few = Tool::on(&server).json(0, &["inspect", "api", "--json", "--entries", "2"]).await;
     assert_eq!(few["budgets"][0]["log"]["is_complete"], false);
     assert!(few["budgets"][0]["drift"].is_null());
+    // The rules read all of it.
+    assert_eq!(few["budgets"][0]["available"], 0);
+    let ran = Tool::on(&server).ends(0, &["inspect", "api", "--entries", "2"]).await;
+    assert!(ran.stdout.contains("  invariant  value + log = rate\n"), "{ran:?}");
     let ran = Tool::on(&server).ends(0, &["doctor", "api"]).await;
     assert!(ran.stdout.contains("nothing found"), "{ran:?}");
 }

@@ -60,6 +60,9 @@ async fn drift_is_repaired_without_a_permit_too_many() {
         seed::budget(&server, name, None, value, if permits > 0 { &log } else { &[] }).await;
         let before = seed::get(&server, &format!("{{{name}}}:value")).await;
         assert_eq!(diagnosed(&tool, name).await, one("drift", true), "{name}");
+        let ran = tool.ends(0, &["inspect", name]).await;
+        let invariant = ran.stdout.lines().find(|line| line.starts_with("  invariant ")).unwrap();
+        assert!(invariant.ends_with(": see doctor"), "{ran:?}");
         // Nothing is written without --fix, nor without an answer.
         tool.ends(1, &["doctor", name]).await;
         tool.ends(2, &["doctor", name, "--fix"]).await;
@@ -241,6 +244,8 @@ async fn what_nobody_can_repair_is_explained() {
         "{ran:?}"
     );
     tool.ends(6, &["acquire", "foreign"]).await;
+    let ran = tool.ends(0, &["inspect", "foreign"]).await;
+    assert!(!ran.stdout.contains("invariant"), "{ran:?}");
 
     let () = server.run(cmd("SET").arg("text").arg("x").take()).await;
     let () = server.run(cmd("SET").arg("{text}:permits").arg("x").take()).await;
@@ -250,7 +255,12 @@ async fn what_nobody_can_repair_is_explained() {
     seed::overall(&server, "wrong", 10, HOUR_MS).await;
     let () = server.run(cmd("LPUSH").arg("{wrong}:value").arg("x").take()).await;
     assert_eq!(diagnosed(&tool, "wrong").await, one("wrong-type", false));
-    tool.ends(0, &["inspect", "wrong"]).await;
+    let ran = tool.ends(0, &["inspect", "wrong"]).await;
+    assert!(!ran.stdout.contains("available") && !ran.stdout.contains("invariant"), "{ran:?}");
+    let seen = tool.json(0, &["inspect", "wrong", "--json"]).await;
+    assert!(seen["budgets"][0]["available"].is_null(), "{seen:#}");
+    let ran = tool.ends(0, &["watch", "wrong", "--count", "1"]).await;
+    assert!(ran.stdout.contains("? of 10 free"), "{ran:?}");
 
     seed::hash(&server, "text rate", &[("rate", "ten"), ("interval", "5"), ("type", "0")]).await;
     assert_eq!(diagnosed(&tool, "text rate").await, one("unreadable", false));

@@ -65,6 +65,7 @@ async fn without_the_right_to_the_time_the_machine_has_a_clock() {
     let () = server.run(cmd("ACL").arg(&["SETUSER", acl::USER, "-time"]).take()).await;
     let tool = Tool::on(&server);
     tool.ends(5, &["acquire", "api", "--rate", "5/h"]).await;
+    tool.ends(5, &["inspect", "api"]).await;
     tool.ends(0, &["acquire", "api", "--rate", "5/h", "--clock", "machine"]).await;
     let seen = tool.json(0, &["inspect", "api", "--json", "--clock", "machine"]).await;
     assert!(seen["clock_skew"].is_null());
@@ -190,6 +191,11 @@ async fn a_user_may_look_and_nothing_else() {
     assert!(seen["memory_bytes"].is_u64() && seen["clock_skew"].is_object(), "{seen:#}");
     viewer.ends(0, &["inspect", "pc"]).await;
     viewer.ends(0, &["watch", "api", "--count", "1"]).await;
+    // How long to wait is told by the log.
+    all.ends(0, &["acquire", "used", "5", "--rate", "5/h"]).await;
+    let ran = viewer.ends(0, &["watch", "used", "--count", "1"]).await;
+    assert!(ran.stdout.contains("0 of 5 free") && ran.stdout.contains("wait 59 min"), "{ran:?}");
+    viewer.ends(0, &["inspect", "used"]).await;
     viewer.ends(0, &["top"]).await;
     viewer.ends(1, &["doctor", "--all"]).await;
     viewer.ends(5, &["doctor", "--all", "--fix", "--yes"]).await;

@@ -165,7 +165,7 @@ async fn with_rate(view: &View, rate: Rate) -> Result<Vec<Finding>> {
             |kind, (text, fix)| findings.push(Finding::repaired(kind, text, fix, budget));
         if let Some(drift) = drift(budget, &repair) {
             found(FindingKind::Drift, drift);
-        } else if budget.client_id.is_some() && is_litter(budget, rate) {
+        } else if budget.client_id.is_some() && is_litter(budget, &repair) {
             unused.push(budget.stored.clone());
         }
         if repair.dated_ahead > 0 {
@@ -311,7 +311,7 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
 }
 
 /// The problem in the value and the log that a repair would mend, and what becomes of them.
-fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
+pub fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
     if !repair.value_is_off() && repair.debt == 0 && repair.excess == 0 {
         return None;
     }
@@ -347,12 +347,11 @@ fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
     Some((text, fix))
 }
 
-/// Whether a client's budget is as if it had no keys, but never expires.
-fn is_litter(budget: &BudgetView, rate: Rate) -> bool {
-    let (stored, inspection) = (budget.budget(), &budget.inspection);
+/// Whether a client's budget, in which nothing is wrong, is as if it had no keys, but never expires.
+fn is_litter(budget: &BudgetView, repair: &Repair) -> bool {
+    let stored = budget.budget();
     (stored.value.is_endless() || stored.log.is_endless())
         && !is_strange(stored)
         && stored.is_complete()
-        && inspection.live(rate, stored).next().is_none()
-        && inspection.available() == Some(rate.permits())
+        && i64::try_from(repair.rate.permits()) == Ok(repair.after)
 }

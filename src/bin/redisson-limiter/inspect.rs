@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::Rate;
-use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
+use redisson_rate_limiter::admin::{LogEntry, Repair, StoredKey, Writer};
 
 use crate::Session;
 use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure, Result};
-use crate::found::{BudgetView, View, has_keys};
+use crate::findings::{answered, drift};
+use crate::found::{BudgetView, View};
 use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{bar, count, duration, excerpt, in_ms, name, quoted};
@@ -33,7 +34,13 @@ pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
     }
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
-    out.show(args.json, || json::limiter(&view, memory), || shown(&view, memory, out))?;
+    let mut repairs = Vec::new();
+    if !args.json {
+        for budget in &view.budgets {
+            repairs.push(answered(budget.stored.preview_repair().await)?);
+        }
+    }
+    out.show(args.json, || json::limiter(&view, memory), || shown(&view, &repairs, memory, out))?;
     Ok(match view.rate() {
         Ok(None) if !view.is_missing() => Exit::NoLimiter,
         Ok(_) => Exit::Done,
@@ -41,10 +48,10 @@ pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
     })
 }
 
-fn shown(view: &View, memory: Option<u64>, out: &Out) -> String {
+fn shown(view: &View, repairs: &[Option<Repair>], memory: Option<u64>, out: &Out) -> String {
     let mut text = match view.is_missing() {
         true => format!("{}\n", quoted(view.name())),
-        false => shown_limiter(view, memory, out),
+        false => shown_limiter(view, repairs, memory, out),
     };
     for policy in &view.policies {
         line(&mut text, "policy", &format!("{}: {} left", policy.policy, policy.available));
@@ -52,7 +59,12 @@ fn shown(view: &View, memory: Option<u64>, out: &Out) -> String {
     text
 }
 
-fn shown_limiter(view: &View, memory: Option<u64>, out: &Out) -> String {
+fn shown_limiter(
+    view: &View,
+    repairs: &[Option<Repair>],
+    memory: Option<u64>,
+    out: &Out,
+) -> String {
     let mut text = String::new();
     let title = out.paint(Tone::Strong, quoted(view.name()));
     let rate = match view.rate() {
@@ -65,8 +77,8 @@ fn shown_limiter(view: &View, memory: Option<u64>, out: &Out) -> String {
         line(&mut text, "note", &out.paint(Tone::Doubtful, note));
     }
     line(&mut text, "hash", &lifetime(view.hash()));
-    for budget in &view.budgets {
-        shown_budget(&mut text, budget, out);
+    for (budget, repair) in view.budgets.iter().zip(repairs) {
+        shown_budget(&mut text, budget, repair.as_ref(), out);
     }
     if let Some(skew) = view.inspection().clock_skew {
         line(&mut text, "clock", &format!("this machine's clock is {skew}"));
@@ -92,7 +104,8 @@ fn lines(text: &mut String, label: &str, values: impl Iterator<Item = String>) {
     }
 }
 
-fn shown_budget(text: &mut String, budget: &BudgetView, out: &Out) {
+/// `repair` is what a repair of it would do.
+fn shown_budget(text: &mut String, budget: &BudgetView, repair: Option<&Repair>, out: &Out) {
     let (stored, inspection) = (budget.budget(), &budget.inspection);
     if let Some(id) = &budget.client_id {
         let _ = writeln!(text, "  {}", out.paint(Tone::Strong, format!("client {}", name(id))));
@@ -107,8 +120,8 @@ fn shown_budget(text: &mut String, budget: &BudgetView, out: &Out) {
     let length = stored.log.content().map_or(String::new(), |log| count(log.len, "entry"));
     line(text, "log", &key(&length, &stored.log));
     let Some((rate, _)) = inspection.in_force() else { return };
-    if let Some(available) = inspection.available() {
-        line(text, "available", &format!("{available} of {}", rate.permits()));
+    if let Ok(peek) = &inspection.peek {
+        line(text, "available", &format!("{} of {}", peek.available(), rate.permits()));
     }
     if let Some(until) = inspection.paused_until_ms(rate, stored) {
         let left = u64::try_from(until.saturating_sub(inspection.now_ms)).unwrap_or(0);
@@ -122,7 +135,9 @@ fn shown_budget(text: &mut String, budget: &BudgetView, out: &Out) {
         _ => format!(", {expired} expired and not yet given back"),
     };
     line(text, "in use", &format!("{}{complete}{expired}", count(live, "permit")));
-    line(text, "invariant", &invariant(budget, out));
+    if let Some(repair) = repair {
+        line(text, "invariant", &invariant(budget, repair, out));
+    }
     let mut live: Vec<&LogEntry> = inspection.live(rate, stored).collect();
     live.retain(|entry| entry.writer != Writer::Pause);
     writers(text, &live, out);
@@ -130,25 +145,12 @@ fn shown_budget(text: &mut String, budget: &BudgetView, out: &Out) {
 }
 
 /// Says whether value + log = rate.
-fn invariant(budget: &BudgetView, out: &Out) -> String {
-    let stored = budget.budget();
-    let problem = match budget.inspection.drift() {
-        Some(0) => return out.paint(Tone::Good, "value + log = rate"),
-        Some(drift) => {
-            let permits = count(drift.unsigned_abs(), "permit");
-            let what = match drift < 0 {
-                true => "in neither the value nor the log",
-                false => "too many in value and log together",
-            };
-            format!("{permits} {what}: see doctor")
-        }
-        None if !stored.is_complete() => "not checked: give more --entries".to_owned(),
-        None if has_keys(stored) => {
-            "the value is missing: the next call computes it from the log".to_owned()
-        }
-        None => return "not used yet".to_owned(),
-    };
-    out.paint(Tone::Doubtful, problem)
+fn invariant(budget: &BudgetView, repair: &Repair, out: &Out) -> String {
+    match drift(budget, repair) {
+        Some((problem, _)) => out.paint(Tone::Doubtful, format!("{problem}: see doctor")),
+        None if repair.before.is_some() => out.paint(Tone::Good, "value + log = rate"),
+        None => "nothing is in use".to_owned(),
+    }
 }
 
 fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {

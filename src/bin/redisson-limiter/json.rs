@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use redisson_rate_limiter::Rate;
-use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
+use redisson_rate_limiter::admin::{Budget, LogEntry, StoredKey, StoredPolicy, Writer};
+use redisson_rate_limiter::{Peek, Rate};
 use serde_json::{Value, json};
 
 use crate::found::{BudgetView, View};
@@ -79,11 +79,11 @@ fn budget(budget: &BudgetView) -> Value {
     let entries = stored.entries().iter().map(|entry| of_entry(entry, inspection.now_ms, rate));
     json!({
         "client_id": budget.client_id,
-        "available": inspection.available(),
+        "available": inspection.peek.as_ref().ok().map(Peek::available),
         "in_use": permits.map(|(live, _)| live),
         "expired": permits.map(|(_, expired)| expired),
         "paused_until_ms": rate.and_then(|rate| inspection.paused_until_ms(rate, stored)),
-        "drift": inspection.drift(),
+        "drift": rate.and_then(|rate| drift(stored, rate)),
         "value": key(&stored.value, json!({
             "text": stored.value.content(),
             "number": stored.number(),
@@ -94,6 +94,13 @@ fn budget(budget: &BudgetView) -> Value {
             "entries": entries.collect::<Vec<_>>(),
         })),
     })
+}
+
+/// Value + log − rate.
+fn drift(stored: &Budget, rate: Rate) -> Option<i64> {
+    let logged: u64 = stored.entries().iter().filter_map(|entry| entry.permits).sum();
+    let right = stored.number()?.checked_add_unsigned(logged)?.checked_sub_unsigned(rate.permits());
+    right.filter(|_| stored.is_complete())
 }
 
 fn of_entry(entry: &LogEntry, now_ms: i64, rate: Option<Rate>) -> Value {

@@ -9,12 +9,11 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 use redisson_rate_limiter::admin::{Inspection, Writer};
-use redisson_rate_limiter::{Mode, Rate, RateLimiter};
+use redisson_rate_limiter::{Mode, Peek, Rate, RateLimiter};
 
 use crate::Session;
 use crate::args::{Common, WatchArgs};
 use crate::exit::{Exit, Failure, Result};
-use crate::found::expires_in;
 use crate::out::{Out, Tone};
 use crate::text::{bar, duration, quoted, sparkline};
 
@@ -22,15 +21,15 @@ use crate::text::{bar, duration, quoted, sparkline};
 const KEPT: usize = 60;
 
 /// The result of one look at a limiter.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     pub rate: Rate,
     /// The permits that an acquire finds; `None` if that is unknown.
     pub free: Option<u64>,
     /// Permits granted per second in the time before the look.
     pub granted_per_second: f64,
-    /// The wait of a request for one permit.
-    pub wait: Option<Duration>,
+    /// The wait of a request for one permit, as text.
+    pub wait: Option<String>,
 }
 
 /// A limiter, and the results of the last looks.
@@ -56,22 +55,15 @@ impl Sample {
             // Nobody was granted these.
             .filter(|entry| !matches!(entry.writer, Writer::Debt | Writer::Pause));
         let granted: u64 = recent.filter_map(|entry| entry.permits).sum();
-        let free = inspection.available();
-        // The first entry with which the value, which may be below 0, has a permit again.
-        let (_, expired) = inspection.permits_in_log(rate, budget);
-        let mut value = budget.number().unwrap_or(0).saturating_add_unsigned(expired);
-        let enough = inspection.live(rate, budget).filter(|_| free == Some(0)).find(|entry| {
-            value = value.saturating_add_unsigned(entry.permits.unwrap_or(0));
-            value > 0
-        });
-        let pause = inspection.live(rate, budget).filter(|entry| entry.writer == Writer::Pause);
-        let date = enough.into_iter().chain(pause).map(|entry| entry.date_ms).max();
-        let wait = date.map(|date| expires_in(inspection, rate, date));
+        let peek = inspection.peek.as_ref().ok();
         Some(Sample {
             rate,
-            free,
+            free: peek.map(Peek::available),
             granted_per_second: granted as f64 * 1000.0 / window as f64,
-            wait: wait.map(|wait| wait.max(Duration::from_millis(1))),
+            wait: peek.filter(|peek| !peek.wait().is_zero()).map(|peek| {
+                let least = if peek.is_lower_bound() { "at least " } else { "" };
+                format!("{least}{}", duration(peek.wait()))
+            }),
         })
     }
 
@@ -84,7 +76,7 @@ impl Sample {
     fn texts(&self) -> [String; 3] {
         let free = self.free.map_or("?".to_owned(), |free| free.to_string());
         let free = format!("{free} of {} free", self.rate.permits());
-        let wait = format!("wait {}", self.wait.map_or("-".to_owned(), duration));
+        let wait = format!("wait {}", self.wait.as_deref().unwrap_or("-"));
         [self.rate.to_string(), free, wait]
     }
 }

@@ -1,39 +1,40 @@
-//! Inspect: the stored state of a limiter.
+//! Inspect: keys as they are, and what an acquire would find.
 //!
 //! `lua/inspect.lua` is its twin.
 
 use std::time::Duration;
 
 use super::*;
-use crate::inspection::{
-    Budget, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
-};
+use crate::inspection::{Content, StoredKey, StoredRate};
 
-script!(INSPECT, AtReceiver: "inspect");
+script!(INSPECT, AtReceiver: "part/stored_keys", "part/limits", "part/numbers", "part/config", "part/entry",
+    "part/live_log", "part/read_all", "part/settle", "part/trim", "part/heal", "part/wait", "part/peek", "inspect");
 
-/// Reads the stored state of a limiter. Writes nothing.
+/// Reads the keys of a limiter or a semaphore. Writes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InspectCall {
-    /// The most entries to read of a log, oldest first.
-    pub(crate) most_entries: u64,
+    pub(crate) now: Option<i64>,
+    /// The most members to read of a sorted set, those with the lowest scores.
+    pub(crate) most: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct InspectReply {
     /// The store's own clock, in µs since 1970; `None` if the user may not ask for it.
     pub(crate) store_us: Option<i64>,
-    pub(crate) hash: StoredKey<StoredRate>,
-    /// Value and log of the mode OVERALL, and of this client in the mode PER_CLIENT.
-    pub(crate) budgets: [Budget; 2],
+    /// In the order of [`Keys::all`].
+    pub(crate) keys: [StoredKey<Content>; 5],
+    /// Of a limiter: what an acquire of one permit would find, by a client that has seen the rate in force.
+    pub(crate) peek: Result<Peek, Error>,
 }
 
 impl InspectReply {
-    /// The rate in the hash, or an error, as a [`ConfigCall`](super::ConfigCall) answers.
+    /// The rate of a limiter, or an error, as a [`ConfigCall`] answers.
     pub(crate) fn rate(&self) -> Result<Option<Rate>, Error> {
-        let StoredRate { rate, interval, mode, keep_alive } = match &self.hash {
+        let StoredRate { rate, interval, mode, keep_alive } = match &self.keys[0] {
             StoredKey::Missing => return Ok(None),
-            StoredKey::WrongType => return Err(refusal::wrong_type()),
-            StoredKey::Present { content, .. } => content,
+            StoredKey::Present { content: Content::Rate(fields), .. } => fields,
+            _ => return Err(refusal::wrong_type()),
         };
         let fields = FIELDS.into_iter().zip([rate, interval, mode, keep_alive]);
         let fields = fields.filter_map(|(name, text)| Some((name.to_owned(), text.clone()?)));
@@ -45,112 +46,63 @@ impl StoreCall for InspectCall {
     type Reply = InspectReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<InspectReply, Error> {
-        let most_entries = usize::try_from(self.most_entries).unwrap_or(usize::MAX);
-        let budget = |value, log| Budget {
-            value: look(space, value, space.text(value), str::to_owned),
-            log: look(space, log, space.log(log), |log| StoredLog {
-                len: log.len() as u64,
-                entries: log.iter().take(most_entries).map(LogEntry::of).collect(),
-            }),
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        let look = |key| {
+            let Some(Slot { data, expires_at }) = space.get(key) else { return StoredKey::Missing };
+            let left = |at: i64| u64::try_from(at.saturating_sub(space.now())).unwrap_or(0);
+            let time_to_live = expires_at.map(left).map(Duration::from_millis);
+            StoredKey::Present { content: content(data, most), time_to_live }
         };
+        let peek = StoredLimiter::read(space, keys, None).map(StoredLimiter::to_rate);
         Ok(InspectReply {
             store_us: Some(space.now().saturating_mul(1000)),
-            hash: look(space, &keys.hash, space.hash(&keys.hash), |fields| {
-                stored_rate(FIELDS.map(|name| fields.get(name).cloned()))
+            keys: keys.all().map(look),
+            peek: peek.and_then(|rate| {
+                PeekCall { now: self.now, permits: 1, seen: Some(rate) }.decide(space, keys)
             }),
-            budgets: [
-                budget(&keys.value, &keys.permits),
-                budget(&keys.client_value, &keys.client_permits),
-            ],
         })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::of_limiter(&INSPECT, keys).arg(self.most_entries.min(MAX_EXACT))
+        ServerCommand::of_limiter(&INSPECT, keys).arg(self.most.min(MAX_EXACT)).opt(self.now)
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<InspectReply> {
-        let budget = |at: usize| {
-            Some(Budget {
-                value: stored(answer.list(at)?, |content| text(content, 1))?,
-                log: stored(answer.list(at + 1)?, entries)?,
-            })
+        let store_us = match answer.bytes(1)? {
+            b"" => None,
+            _ => Some(answer.parsed(1)?),
         };
-        Some(InspectReply {
-            store_us: store_us(answer)?,
-            hash: stored(answer.list(2)?, |content| {
-                let fields = content.list(1)?;
-                (fields.len() == 4).then(|| stored_rate([0, 1, 2, 3].map(|at| text(fields, at))))
-            })?,
-            budgets: [budget(3)?, budget(5)?],
-        })
-    }
-}
-
-/// Reads the stored state of a semaphore, by the script for limiters. Writes nothing. The reply is the store's clock, as
-/// [`InspectReply::store_us`], the value, and the permits that are out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SemaphoreInspectCall {
-    /// The most permits to read, those whose leases end first.
-    pub(crate) most_permits: u64,
-}
-
-impl StoreCall for SemaphoreInspectCall {
-    type Reply = (Option<i64>, StoredKey<String>, StoredKey<StoredPermits>);
-
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Self::Reply, Error> {
-        let most = usize::try_from(self.most_permits).unwrap_or(usize::MAX);
-        let permit = |(end, id): (i64, &[u8])| StoredPermit::of(id, end as f64);
-        let value = look(space, &keys.hash, space.text(&keys.hash), str::to_owned);
-        let out = look(space, &keys.value, space.log(&keys.value), |out| StoredPermits {
-            len: out.len() as u64,
-            permits: out.iter().take(most).map(permit).collect(),
-        });
-        Ok((Some(space.now().saturating_mul(1000)), value, out))
-    }
-
-    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        // In the places of a limiter's value and log; what it reads in the others is not used.
-        let value = &*keys.hash;
-        ServerCommand::script(&INSPECT, &[value, value, &*keys.value, value, value])
-            .arg(self.most_permits.min(MAX_EXACT))
-    }
-
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<Self::Reply> {
-        let permits = |key: ServerAnswer<'_>| {
-            let permits = members(key, StoredPermit::of)?;
-            Some(StoredPermits { len: key.unsigned(1)?, permits })
+        let keys: Option<Vec<_>> = (2..7).map(|at| stored(answer.list(at)?)).collect();
+        let verdict = answer.list(7)?;
+        let peek = match verdict.len() {
+            0 => Err(refusal::wrong_type()),
+            _ => match verdict.refused() {
+                Ok(()) => Ok(PeekCall { now: self.now, permits: 1, seen: None }.read(verdict)?),
+                Err(refused) => Err(refused),
+            },
         };
-        let value = stored(answer.list(3)?, |content| text(content, 1))?;
-        Some((store_us(answer)?, value, stored(answer.list(4)?, permits)?))
+        Some(InspectReply { store_us, keys: keys?.try_into().ok()?, peek })
     }
 }
 
-fn stored_rate([rate, interval, mode, keep_alive]: [Option<String>; 4]) -> StoredRate {
-    StoredRate { rate, interval, mode, keep_alive }
-}
-
-/// The state of a key, whose content has been read.
-fn look<T, U>(
-    space: &Keyspace,
-    key: &str,
-    content: Result<Option<T>, Error>,
-    show: impl Fn(T) -> U,
-) -> StoredKey<U> {
-    let left = |at: i64| u64::try_from(at.saturating_sub(space.now())).unwrap_or(0);
-    let time_to_live = space.expires_at(key).map(left).map(Duration::from_millis);
-    match content {
-        Ok(None) => StoredKey::Missing,
-        Ok(Some(content)) => StoredKey::Present { content: show(content), time_to_live },
-        Err(_) => StoredKey::WrongType,
+fn content(data: &Data, most: usize) -> Content {
+    match data {
+        Data::Hash(fields) => Content::Rate(rate(|at| fields.get(FIELDS[at]).cloned())),
+        Data::Text(text) => Content::Text(text.clone()),
+        Data::Log(log) => {
+            let member = |(score, member): (i64, &[u8])| (score as f64, member.to_vec());
+            Content::Set(log.len() as u64, log.iter().take(most).map(member).collect())
+        }
     }
 }
 
-/// A key from the answer: its time to live, and its content as parsed by `read` from the part that follows.
-fn stored<'a, T>(
-    key: ServerAnswer<'a>,
-    read: impl Fn(ServerAnswer<'a>) -> Option<T>,
-) -> Option<StoredKey<T>> {
+/// The fields of a hash, in the order of [`FIELDS`].
+fn rate(field: impl Fn(usize) -> Option<String>) -> StoredRate {
+    StoredRate { rate: field(0), interval: field(1), mode: field(2), keep_alive: field(3) }
+}
+
+/// A key from the answer: its time to live, and its content.
+fn stored(key: ServerAnswer<'_>) -> Option<StoredKey<Content>> {
     if key.len() == 0 {
         return Some(StoredKey::Missing);
     }
@@ -159,32 +111,21 @@ fn stored<'a, T>(
         -1 => None,
         ms => Some(Duration::from_millis(u64::try_from(ms).ok()?)),
     };
-    Some(StoredKey::Present { content: read(key)?, time_to_live })
+    let content = if let Some(fields) = key.list(1) {
+        Content::Rate(rate(|at| text(fields, at)))
+    } else if let Some(text) = text(key, 1) {
+        Content::Text(text)
+    } else {
+        let flat = key.list(2)?;
+        let member = |at| Some((flat.parsed(at + 1)?, flat.bytes(at)?.to_vec()));
+        let members = (0..flat.len()).step_by(2).map(member).collect::<Option<_>>();
+        Content::Set(key.unsigned(1)?, members?)
+    };
+    Some(StoredKey::Present { content, time_to_live })
 }
 
 fn text(answer: ServerAnswer<'_>, at: usize) -> Option<String> {
     Some(String::from_utf8_lossy(answer.bytes(at)?).into_owned())
-}
-
-fn entries(key: ServerAnswer<'_>) -> Option<StoredLog> {
-    // A whole number of milliseconds, unless another program has written it.
-    let entry = |member: &[u8], score: f64| LogEntry::of((score.floor() as i64, member));
-    Some(StoredLog { len: key.unsigned(1)?, entries: members(key, entry)? })
-}
-
-/// The members of a sorted set, each with its score behind it.
-fn members<T>(key: ServerAnswer<'_>, of: impl Fn(&[u8], f64) -> T) -> Option<Vec<T>> {
-    let flat = key.list(2)?;
-    let member = |at: usize| Some(of(flat.bytes(at)?, flat.parsed(at + 1)?));
-    (0..flat.len()).step_by(2).map(member).collect()
-}
-
-/// The server's clock; `None` inside if the user may not ask for it.
-fn store_us(answer: ServerAnswer<'_>) -> Option<Option<i64>> {
-    match answer.bytes(1)? {
-        b"" => Some(None),
-        _ => answer.parsed(1).map(Some),
-    }
 }
 
 #[cfg(test)]
@@ -192,11 +133,16 @@ mod tests {
     use redis::Value;
 
     use super::*;
+    use crate::inspection::LogEntry;
 
-    const CALL: InspectCall = InspectCall { most_entries: 1 };
+    const CALL: InspectCall = InspectCall { now: None, most: 1 };
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
+    }
+
+    fn numbers(numbers: &[i64]) -> Value {
+        Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect())
     }
 
     #[test]
@@ -206,18 +152,33 @@ mod tests {
         let hash = Value::Array(vec![Value::Int(-1), fields]);
         let log = Value::Array(vec![text("member"), text("1700000000000")]);
         let log = Value::Array(vec![Value::Int(250), Value::Int(3), log]);
-        let wrong = Value::Array(vec![Value::Int(-2)]);
-        let keys = vec![Value::Int(0), text("17"), hash, wrong, log, none(), none()];
-        let reply = CALL.read(ServerAnswer::of(&Value::Array(keys))).unwrap();
+        let wrong = numbers(&[-2]);
+        let read = |verdict| {
+            let (hash, wrong, log) = (hash.clone(), wrong.clone(), log.clone());
+            let keys = vec![Value::Int(0), text("17"), hash, wrong, log, none(), none(), verdict];
+            CALL.read(ServerAnswer::of(&Value::Array(keys))).unwrap()
+        };
+        let reply = read(none());
         assert_eq!(reply.store_us, Some(17));
-        let content = stored_rate([Some("7".into()), Some("1000".into()), None, None]);
-        assert_eq!(reply.hash, StoredKey::Present { content, time_to_live: None });
-        assert_eq!(reply.budgets[0].value, StoredKey::WrongType);
-        let entries = vec![LogEntry::of((1_700_000_000_000, b"member"))];
-        let (content, time_to_live) =
-            (StoredLog { len: 3, entries }, Some(Duration::from_millis(250)));
-        assert_eq!(reply.budgets[0].log, StoredKey::Present { content, time_to_live });
-        assert_eq!(reply.budgets[1].value, StoredKey::Missing);
+        assert_eq!(reply.rate().unwrap_err().kind(), crate::ErrorKind::CorruptState);
+        let [hash, value, log, client_value, _] = reply.keys;
+        let [rate, interval] = ["7", "1000"].map(|text| Some(text.to_owned()));
+        let content = StoredRate { rate, interval, mode: None, keep_alive: None };
+        assert_eq!(hash.clone().rate(), StoredKey::Present { content, time_to_live: None });
+        assert_eq!(value.text(), StoredKey::WrongType);
+        let content = Content::Set(3, vec![(1.7e12, b"member".to_vec())]);
+        let time_to_live = Some(Duration::from_millis(250));
+        assert_eq!(log, StoredKey::Present { content, time_to_live });
+        assert_eq!(client_value, StoredKey::Missing);
+        // What is read as another kind than it is.
+        assert_eq!(hash.text(), StoredKey::WrongType);
+        assert_eq!(log.rate(), StoredKey::WrongType);
+        // The verdict is a reply of its own.
+        assert_eq!(reply.peek.unwrap_err().kind(), crate::ErrorKind::WrongType);
+        let refused = read(numbers(&[-3, 20])).peek.unwrap_err();
+        assert_eq!(refused.kind(), crate::ErrorKind::ForeignEntry);
+        let peek = read(numbers(&[0, 0, 7, 1000, 0, 30, 1])).peek.unwrap();
+        assert_eq!((peek.available, peek.wait), (0, Wait::of_ms(30, true)));
     }
 
     #[test]
@@ -232,7 +193,8 @@ mod tests {
         let date = |score: &str| {
             let log = Value::Array(vec![text("member"), text(score)]);
             let key = Value::Array(vec![Value::Int(-1), Value::Int(1), log]);
-            Some(entries(ServerAnswer::of(&key))?.entries[0].date_ms)
+            let log = stored(ServerAnswer::of(&key))?.set(LogEntry::of);
+            Some(log.content()?.entries[0].date_ms)
         };
         assert_eq!(date("12.9"), Some(12));
         assert_eq!(date("-0.5"), Some(-1));

@@ -40,7 +40,7 @@ pub(crate) use give_back::*;
 #[cfg(any(feature = "admin", test))]
 pub(crate) use inspect::*;
 pub use keys::*;
-pub(crate) use peek::*;
+pub use peek::*;
 pub(crate) use policy::*;
 pub(crate) use policy_all::*;
 pub(crate) use rates::*;

@@ -2,9 +2,11 @@
 //!
 //! `lua/peek.lua` is its twin.
 
+use std::time::Duration;
+
 use super::*;
 
-script!(PEEK, AtEither, of a limiter: "peek");
+script!(PEEK, AtEither, of a limiter: "part/peek", "peek");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekCall {
@@ -15,19 +17,41 @@ pub(crate) struct PeekCall {
     pub(crate) seen: Option<Rate>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PeekReply {
-    pub(crate) rate: Rate,
-    /// The free permits, within 0..=rate.
+/// The state that an acquire would find now, returned by [`RateLimiter::peek`](crate::RateLimiter::peek).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peek {
     pub(crate) available: u64,
-    /// The time until `PeekCall::permits` are available; 0 ms if they are now.
+    pub(crate) rate: Rate,
     pub(crate) wait: Wait,
 }
 
-impl StoreCall for PeekCall {
-    type Reply = PeekReply;
+impl Peek {
+    /// The permits that are available now, from 0 to the rate.
+    pub fn available(&self) -> u64 {
+        self.available
+    }
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PeekReply, Error> {
+    /// The rate in force.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The time after which the requested permits are available; zero if they are available now. In whole milliseconds;
+    /// for limiters with a policy, in microseconds.
+    pub fn wait(&self) -> Duration {
+        Duration::from_micros(self.wait.us)
+    }
+
+    /// Whether the wait may be longer than [`wait`](Peek::wait) says.
+    pub fn is_lower_bound(&self) -> bool {
+        self.wait.at_least
+    }
+}
+
+impl StoreCall for PeekCall {
+    type Reply = Peek;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Peek, Error> {
         let (before, mut live) = read_all(space, keys, self.now)?;
         live.look_at_oldest()?;
         let mut value = settle(self.seen, before, &live)?;
@@ -41,7 +65,7 @@ impl StoreCall for PeekCall {
             live.wait_for(permits - value.v, (live.t, 0))?
         };
         let available = value.v.clamp(0, live.limiter.rate) as u64;
-        Ok(PeekReply { rate: live.limiter.to_rate(), available, wait })
+        Ok(Peek { rate: live.limiter.to_rate(), available, wait })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
@@ -51,8 +75,8 @@ impl StoreCall for PeekCall {
             .seen(self.seen)
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<PeekReply> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Peek> {
         let wait = Wait::of_ms(answer.unsigned(5)?, answer.integer(6) == Some(1));
-        Some(PeekReply { rate: answer.rate()?, available: answer.unsigned(1)?, wait })
+        Some(Peek { rate: answer.rate()?, available: answer.unsigned(1)?, wait })
     }
 }

@@ -1,11 +1,10 @@
 //! The rate in force: read, and set, with what becomes of the value and the log.
 //!
-//! `lua/config.lua`, `lua/drop_usage.lua`, `lua/try_set_rate.lua` and `lua/set_rate.lua` are its twins.
+//! `lua/config.lua`, `lua/try_set_rate.lua` and `lua/set_rate.lua` are its twins.
 
 use super::*;
 
 script!(CONFIG, AtEither, of a limiter: "part/stored_rate", "config");
-script!(DROP_USAGE, AtReceiver, of a limiter: "part/stored_rate", "drop_usage");
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
 script!(SET_RATE, AtReceiver, of a limiter: "part/stored_rate", "set_rate");
 
@@ -22,33 +21,6 @@ impl StoreCall for ConfigCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&CONFIG, keys)
-    }
-
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<Option<Rate>> {
-        answer.found_rate()
-    }
-}
-
-/// Removes the value and the log if the limiter is of this mode, and leaves the hash as it is; the reply is
-/// the rate in force, `None` if there is no limiter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DropUsageCall(pub(crate) Mode);
-
-impl StoreCall for DropUsageCall {
-    type Reply = Option<Rate>;
-
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
-        let rate = config(space, keys)?;
-        if let Some(rate) = rate.filter(|rate| rate.mode() == self.0) {
-            let limiter = StoredLimiter::of(keys, &rate);
-            space.remove(limiter.value);
-            space.remove(limiter.log);
-        }
-        Ok(rate)
-    }
-
-    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        ServerCommand::of_limiter(&DROP_USAGE, keys).arg(mode_text(self.0))
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<Option<Rate>> {

@@ -35,7 +35,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     KeysCall::Exists.read(answer);
     SizeCall.read(answer);
     KeysCall::ClearExpire.read(answer);
-    InspectCall { most_entries: 1 }.read(answer);
+    InspectCall { now: None, most: 1 }.read(answer);
     if let Some(Some(rate)) = ConfigCall.read(answer) {
         assert!(!rate.to_string().is_empty());
     }

@@ -81,7 +81,7 @@ impl<'a> ServerAnswer<'a> {
     }
 
     /// Fails if a script has answered one of its failures, whose status is below 0.
-    pub(super) fn refused(self) -> Result<(), Error> {
+    pub(crate) fn refused(self) -> Result<(), Error> {
         match self.integer(0) {
             Some(0..) => Ok(()),
             None if self.bytes(0).is_some() => Ok(()),

@@ -336,6 +336,48 @@ fn divergence_7_peek_is_a_pure_read_within_bounds() {
     assert_eq!(c.store.snapshot(), before);
 }
 
+/// And not what value and log would seem to leave: where an acquire fails, nothing is available.
+#[test]
+fn inspect_says_what_an_acquire_of_one_permit_finds() {
+    let mut c = limiter(10);
+    let inspect = |c: &Client| {
+        let call = InspectCall { now: Some(c.clock.now()), most: 0 };
+        c.store.run(&c.keys, &call).unwrap().peek.map_err(|error| error.kind())
+    };
+    let left = |c: &Client| inspect(c).map(|peek| (peek.available, peek.wait.ms()));
+    assert_eq!(left(&c), Ok((10, 0)));
+    c.grant(10);
+    c.clock.advance(10);
+    assert_eq!(left(&c), Ok((0, 990)));
+    // Of a client's own budget only one that knows the rate believes that permits were given back.
+    let mut own = client();
+    let rate = Rate::from_wire(Mode::PerClient, 10, I as u64, 0);
+    own.store.run(&own.keys, &TrySetRateCall(rate)).unwrap();
+    own.grant(10);
+    for (c, key) in [(&c, &c.keys.value), (&own, &own.keys.client_value)] {
+        let before = c.store.snapshot();
+        for value in ["-3", "0", "2", "50", "many"] {
+            c.store.raw_set(key, value);
+            let peek = c.peek(1).map_err(|error| error.kind());
+            assert_eq!(inspect(c), peek, "{value}");
+        }
+        c.store.raw_set(key, "0");
+        assert_eq!(c.store.snapshot(), before);
+    }
+    c.store.raw_zadd(&c.keys.permits, T0 - 1, &[1; 20]);
+    assert_eq!(left(&c), Err(ErrorKind::ForeignEntry));
+    for key in [c.keys.permits.clone(), c.keys.value.clone()] {
+        c.store.raw_del(&key);
+        c.store.raw_hset(&key, "rate", "10");
+        assert_eq!(left(&c), Err(ErrorKind::WrongType));
+        c.store.raw_del(&key);
+    }
+    c.store.raw_hset("api", "type", "2");
+    assert_eq!(left(&c), Err(ErrorKind::CorruptState));
+    c.store.raw_del("api");
+    assert_eq!(left(&c), Err(ErrorKind::NotInitialized));
+}
+
 #[test]
 fn without_a_hash_only_what_a_limiter_writes_is_removed() {
     const AGE: u64 = 1000;

@@ -151,7 +151,7 @@ impl Client {
         self.send(call).unwrap()
     }
 
-    fn peek(&self, permits: u64) -> Result<PeekReply, Error> {
+    fn peek(&self, permits: u64) -> Result<Peek, Error> {
         let now_at = Some(self.clock.now());
         self.store.run(&self.keys, &PeekCall { now: now_at, permits, seen: self.seen })
     }

@@ -215,16 +215,21 @@ fn divergence_8_the_time_to_live_goes_with_the_keep_alive() {
     assert_eq!(c.store.raw_pttl("api"), Some(9000));
 }
 
+/// As `reset_usage` does it, with the rate that it has read.
 #[test]
-fn the_usage_is_dropped_and_the_hash_stays() {
+fn a_rate_that_is_set_again_drops_the_usage_and_one_that_has_changed_stays() {
+    let set_again = |c: &Client, rate| {
+        let (from, state) = (Some(rate), StateRule::Drop);
+        let call = SetRateCall { now: None, rate, only_existing: false, from, state };
+        c.store.run(&c.keys, &call).unwrap()
+    };
     let mut c = limiter(10);
-    let drop_usage = |c: &Client, mode| c.store.run(&c.keys, &DropUsageCall(mode)).unwrap();
     c.grant(3);
     c.store.raw_pexpire("api", 9000);
     let before = c.store.snapshot();
-    assert_eq!(drop_usage(&c, Mode::PerClient), Some(rate(10)));
+    assert!(!set_again(&c, rate(9)));
     assert_eq!(c.store.snapshot(), before);
-    assert_eq!(drop_usage(&c, Mode::Overall), Some(rate(10)));
+    assert!(set_again(&c, rate(10)));
     assert_eq!(c.store.key_names(), ["api"]);
     assert_eq!(c.store.raw_pttl("api"), Some(9000));
     c.grant(10);
@@ -234,11 +239,11 @@ fn the_usage_is_dropped_and_the_hash_stays() {
     let mut other = c.other();
     c.grant(3);
     other.grant(3);
-    assert_eq!(drop_usage(&c, Mode::PerClient), Some(per_client(10, 0)));
+    assert!(set_again(&c, per_client(10, 0)));
     assert_eq!((c.available(), other.available()), (10, 7));
     // There is none.
     c.store.run(&c.keys, &KeysCall::Delete).unwrap();
-    assert_eq!(drop_usage(&c, Mode::PerClient), None);
+    assert!(!set_again(&c, per_client(10, 0)));
     assert!(!c.store.run(&c.keys, &KeysCall::Exists).unwrap());
 }
 

@@ -101,10 +101,8 @@ pub(super) enum Op {
         state: StateRule,
     },
     Config(Who),
-    DropUsage {
-        who: Who,
-        mode: Mode,
-    },
+    /// Sets the rate in force again, as `reset_usage` does.
+    DropUsage(Who),
     Expire {
         who: Who,
         lifetime: Lifetime,
@@ -352,8 +350,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             |(who, rate, only_existing, from, state)| Op::SetRate { who, rate, only_existing, from, state },
         ),
         1 => who().prop_map(Op::Config),
-        2 => (who(), prop::sample::select(vec![Mode::Overall, Mode::PerClient]))
-            .prop_map(|(who, mode)| Op::DropUsage { who, mode }),
+        2 => who().prop_map(Op::DropUsage),
         1 => who().prop_map(Op::RenameByBraces),
         1 => (who(), 0u64..2500).prop_map(|(who, age_ms)| Op::RemoveShared { who, age_ms }),
         2 => (who(), lifetime, condition)
@@ -364,7 +361,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => who().prop_map(Op::Delete),
         1 => who().prop_map(Op::Rename),
         1 => who().prop_map(Op::Touch),
-        2 => (who(), prop_oneof![1 => 0u64..5, 1 => Just(10_000u64)])
+        6 => (who(), prop_oneof![1 => 0u64..5, 1 => Just(10_000u64)])
             .prop_map(|(who, most_entries)| Op::Inspect { who, most_entries }),
         6 => (who(), prop::bool::weighted(0.2))
             .prop_map(|(who, only_look)| Op::Repair { who, only_look }),

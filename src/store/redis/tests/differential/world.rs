@@ -10,15 +10,15 @@ use super::damage::{Damage, read_score};
 use super::program::{Attempt, Op, Seen, Who};
 use super::{CLIENTS, LIMITERS, T0};
 use crate::error::Error;
-use crate::inspection::StoredKey;
+use crate::inspection::{self, StoredKey};
 use crate::rate::{Mode, Rate};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, DropUsageCall, Earlier, InspectCall,
-    InspectReply, KeysCall, Outcome, OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall,
+    AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, Earlier, InspectCall, InspectReply,
+    KeysCall, Outcome, OutcomeGroup, PauseCall, Peek, PeekCall, RefundCall, ReleaseCall,
     RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SetRateCall,
-    StoreCall, TrySetRateCall, decided,
+    StateRule, StoreCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -418,9 +418,11 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 self.both(&keys, ConfigCall)?;
             }
-            Op::DropUsage { who, mode } => {
-                let keys = self.keys(who);
-                self.both(&keys, DropUsageCall(mode))?;
+            Op::DropUsage(who) => {
+                let in_force = self.memory.run(&self.keys(who), &ConfigCall).ok().flatten();
+                let Some(rate) = in_force else { return Ok(()) };
+                let (only_existing, from, state) = (false, Some(None), StateRule::Drop);
+                self.step(&Op::SetRate { who, rate, only_existing, from, state })?;
             }
             Op::Expire { who, lifetime, condition } => {
                 let keys = self.keys(who);
@@ -454,7 +456,8 @@ impl<'a> World<'a> {
             }
             Op::Inspect { who, most_entries } => {
                 let keys = self.keys(who);
-                self.both_as(&keys, InspectCall { most_entries }, without_times)?;
+                let call = InspectCall { now: Some(self.now), most: most_entries };
+                self.both_as(&keys, call, without_times)?;
             }
             Op::Repair { who, only_look } => self.repair(who, only_look)?,
             Op::RemoveUnused { who, age_ms } => {
@@ -569,23 +572,17 @@ fn dump(raw: &mut redis::Connection) -> Snapshot {
 }
 
 /// What both stores must agree on: their clocks may differ slightly.
-fn without_times(mut reply: InspectReply) -> InspectReply {
-    fn whether<T>(key: &mut StoredKey<T>) {
-        if let StoredKey::Present { time_to_live: Some(left), .. } = key {
-            *left = Duration::ZERO;
+fn without_times(
+    reply: InspectReply,
+) -> (Vec<StoredKey<inspection::Content>>, Result<Peek, String>) {
+    let mut keys = reply.keys;
+    for key in &mut keys {
+        let StoredKey::Present { content, time_to_live } = key else { continue };
+        *time_to_live = time_to_live.map(|_| Duration::ZERO);
+        if let inspection::Content::Set(_, members) = content {
+            // The model has whole numbers, and no program has a use for the difference between 1e300 and infinity.
+            members.iter_mut().for_each(|(score, _)| *score = score.floor().clamp(-1e18, 1e18));
         }
     }
-    reply.store_us = None;
-    whether(&mut reply.hash);
-    for budget in &mut reply.budgets {
-        whether(&mut budget.value);
-        whether(&mut budget.log);
-        if let StoredKey::Present { content, .. } = &mut budget.log {
-            // No program has a use for the difference between 1e300 and infinity.
-            for entry in &mut content.entries {
-                entry.date_ms = entry.date_ms.min(i64::MAX - 1);
-            }
-        }
-    }
-    reply
+    (keys.into(), reply.peek.map_err(|error| format!("{:?}: {:?}", error.kind(), error.detail())))
 }
