@@ -1,4 +1,4 @@
--- What an acquire would find. Twin: src/store/calls/peek.rs.
+-- What an acquire would find.
 --
 -- Reads  read_all (part/read_all.lua), look_at (part/live_log.lua), read_seen, settle (part/settle.lua), heal, wait_for
 
