@@ -13,7 +13,8 @@ thread_local! {
     static IS_BLOCKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Blocks the calling thread until the future has an output: any call of this crate, or a block of them, without async.
+/// Blocks the calling thread until the future has an output: any call of a client or its handles, or a block of them,
+/// without async. (Guava's limiters need a runtime.)
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,10 +40,10 @@ thread_local! {
 /// or in synchronous code that a task calls, even on the only thread of a current-thread runtime. A thread of the
 /// client carries the calls out, as for [callers outside any runtime](crate::Client#runtimes); it never depends on the
 /// runtime that this blocks. A blocked worker runs no other task in the meantime, so tasks should await instead. What
-/// the future does besides calling this crate (timers, sockets) is not carried out by that thread: inside a
-/// current-thread runtime, it would wait for ever.
+/// the future does besides (timers, sockets, tasks, yielding) is not carried out by that thread: inside a runtime it may
+/// wait for ever, as may a call that a runtime has polled before it is blocked.
 ///
-/// All calls that block share one queue of the client: those of many threads go to the server together, and waiting
+/// All calls of a limiter that block share a queue: those of many threads go to the server together, and waiting
 /// ones are served in the order of their arrival. A call crosses threads twice, unless a lease or a remembered denial
 /// has the answer. Timeouts and deadlines use real time, even inside a runtime whose time is paused.
 ///

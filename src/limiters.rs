@@ -10,6 +10,7 @@ use crate::engine::{self, Core, Engine, Knowledge, Rules};
 use crate::error::{Error, Operation};
 use crate::policy::{Followed, Kind, Policy};
 use crate::rate::Rate;
+use crate::rt;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};
 
@@ -177,6 +178,10 @@ impl Limiters {
     }
 
     pub(crate) async fn close(&self) {
+        // A forked child does not have the client's thread, whose locks may be held for ever.
+        if rt::current_id().is_none() && self.core.check_process().is_err() {
+            return;
+        }
         let engines = {
             let mut table = self.table();
             // In one critical section with the list of engines: otherwise a limiter could be added in between

@@ -11,7 +11,6 @@ mod real {
 
     use rand::RngExt;
     pub(crate) use tokio::runtime::{Handle, Id as RuntimeId};
-    pub(crate) use tokio::task::yield_now;
     use tokio::time::Instant;
     pub(crate) use tokio::time::sleep_until;
 
@@ -31,6 +30,13 @@ mod real {
     /// operation, instead of in a task whose callers would never learn why it ended.
     pub(crate) fn require_time_driver() {
         let _timer = pin!(tokio::time::sleep(std::time::Duration::ZERO));
+    }
+
+    /// Lets other tasks run. A blocked thread has none, and its runtime would not wake it.
+    pub(crate) async fn yield_now() {
+        if !is_blocked() {
+            tokio::task::yield_now().await;
+        }
     }
 
     pub(crate) fn now() -> Instant {

@@ -26,7 +26,12 @@ impl Engine {
         let engine = self.clone();
         let written = async move { engine.write_excess(permits).await }.boxed().shared();
         runtime.spawn_counted(&self.core, written.clone().map(drop));
-        self.core.in_runtime(within(instant_after(deadline), written)).await
+        let busy = self.core.begin_elsewhere();
+        let answer = async move {
+            let _busy = busy;
+            within(instant_after(deadline), written).await
+        };
+        self.core.in_runtime(answer).await
     }
 
     async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {

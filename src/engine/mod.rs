@@ -210,8 +210,9 @@ impl Core {
             true => deadline / ATTEMPTS_PER_DEADLINE as u32,
             false => deadline,
         };
-        let store = self.store.clone();
+        let (store, busy) = (self.store.clone(), self.begin_elsewhere());
         let attempts = async move {
+            let _busy = busy;
             let deadline = instant_after(deadline);
             let attempts = UntilDeadline { deadline, limit, is_idempotent, observer };
             attempts.answer(|| true, move |limit| call(&store, limit)).await.0

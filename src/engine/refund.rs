@@ -101,8 +101,9 @@ impl Engine {
         if entry.is_uncounted() {
             return Ok(0);
         }
-        let (engine, entry) = (self.clone(), entry.clone());
+        let (engine, entry, busy) = (self.clone(), entry.clone(), self.core.begin_elsewhere());
         let refund = async move {
+            let _busy = busy;
             let deadline = instant_after(deadline);
             let (call, before) = engine.join_refund(&entry, permits, deadline, true)?;
             let freed = engine.freed_by(call, deadline).await?;
@@ -283,8 +284,11 @@ impl Engine {
         });
     }
 
+    /// Those that somebody uses: the client's table alone holds the others.
     fn dependents(&self) -> Vec<Arc<Engine>> {
-        lock(&self.dependents).iter().filter_map(Weak::upgrade).collect()
+        let dependents = lock(&self.dependents);
+        let in_use = dependents.iter().filter(|group| group.strong_count() > 1);
+        in_use.filter_map(Weak::upgrade).collect()
     }
 
     /// Guards a call that gives permits back. If the call is dropped it may still be executed, so the guard

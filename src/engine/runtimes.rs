@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::tasks::TaskGuard;
 use super::{Core, Tasks, closed, cut_off};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -196,6 +197,14 @@ impl Core {
             return work.await;
         }
         runtime.run(work).await
+    }
+
+    /// Of a call that the client's own thread makes for a caller outside of runtimes: closing waits for it. The thread
+    /// could end otherwise with an answer that nobody has read yet.
+    pub(super) fn begin_elsewhere(self: &Arc<Self>) -> Option<TaskGuard> {
+        // Not in a forked child, where locks may be held for ever.
+        let is_elsewhere = rt::current_id().is_none() && self.check_process().is_ok();
+        is_elsewhere.then(|| Tasks::begin(self, None))
     }
 
     /// Sleeps, wherever it is called: a timer of its own would panic outside of runtimes.

@@ -1,6 +1,6 @@
 //! Buckets: the one that gains evenly, with its parameters in the form of Redisson's `RGcra` too, and the interval bucket.
 //!
-//! The twin of `pace.lua`, `bucket.lua`, `rgcra.lua` and `interval.lua` in `lua/policy`.
+//! The twin of `pace.lua`, `bucket.lua` and `interval.lua` in `lua/policy`.
 
 use super::frame::{Mark, Rules, State};
 use super::packed::{PERMITS, WIDE};

@@ -170,7 +170,8 @@ impl Policy {
         let text = text.trim_end_matches('0').trim_end_matches('.');
         let config = [max_burst.to_string(), rate.to_string(), text.to_owned()];
         // As its command has it: the time between two permits in whole microseconds.
-        let every = (period.as_secs_f64() * 1_000_000.0 / rate as f64 + 0.5).floor().max(1.0);
+        let seconds: f64 = text.parse().unwrap_or_default();
+        let every = (seconds * 1_000_000.0 / rate as f64 + 0.5).floor().max(1.0);
         let pace = Pace { permits: 1, every: every as u64 };
         let is_in_range = !period.is_zero() && period <= Duration::from_micros(LONGEST_US);
         match is_in_range && pace.allows(capacity) {

@@ -227,11 +227,10 @@ impl Core {
         self: &Arc<Self>,
         circuit: &Arc<Circuit>,
         turn: OwnedMutexGuard<()>,
-    ) {
-        if let Ok(runtime) = self.background() {
-            // Weak: a client that nobody holds any more must not be kept alive just to probe its server.
-            runtime.spawn(probe(Arc::downgrade(self), circuit.clone(), turn));
-        }
+    ) -> Result<(), Error> {
+        // Weak: a client that nobody holds any more must not be kept alive just to probe its server.
+        self.background()?.spawn(probe(Arc::downgrade(self), circuit.clone(), turn));
+        Ok(())
     }
 }
 

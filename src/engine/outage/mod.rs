@@ -254,7 +254,7 @@ impl Engine {
     fn open_circuit(&self, began: Time, error: &Error) {
         let circuit = self.circuit();
         if let Some(turn) = circuit.failed(self.core.now(), began, error, &self.keys) {
-            self.core.start_prober(&circuit, turn);
+            _ = self.core.start_prober(&circuit, turn);
         }
     }
 
@@ -273,7 +273,7 @@ impl Engine {
             // A forked child has its parent's circuit, and not the task that probes; and where it has tasks, their
             // runtime may end.
             if let Some(turn) = circuit.turn.take() {
-                self.core.start_prober(&circuit, turn);
+                self.core.start_prober(&circuit, turn)?;
             }
             return Ok(false);
         }

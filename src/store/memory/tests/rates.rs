@@ -248,7 +248,7 @@ fn a_rate_that_is_set_again_drops_the_usage_and_one_that_has_changed_stays() {
 }
 
 /// Java may release more than was taken; and this client may have met a higher rate in a call that knew another one, as
-/// those of its other classes and of its settlements do.
+/// those of handles with a headroom and of its settlements do.
 #[test]
 fn a_value_above_the_rate_is_not_believed() {
     for mode in [Mode::Overall, Mode::PerClient] {
