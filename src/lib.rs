@@ -52,7 +52,7 @@
 //!
 //! # Waiting, dropping, failing
 //!
-//! All handles of one name in one client, unless they leave a headroom, share a queue in each tokio runtime. Concurrent calls go to the
+//! All handles of one name and headroom in one client share a queue in each tokio runtime. Concurrent calls go to the
 //! server together, and waiting calls are served in the order of their arrival. A client can be used from any
 //! number of runtimes, and from outside any runtime: see [`Client`](Client#runtimes). [`block_on`] makes calls without
 //! async.

@@ -26,8 +26,8 @@ use crate::wire::keys::Keys;
 /// in Rust and in Java.
 ///
 /// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles of one
-/// name and headroom in one client share a queue in each runtime: concurrent calls go to the server together, and waiting
-/// calls are served in the order of their arrival. A handle has three settings of its own: the rate with which
+/// name and headroom in one client share a queue in each runtime: concurrent calls go to the server together, and
+/// waiting calls are served in the order of their arrival. A handle has three settings of its own: the rate with which
 /// it creates the limiter ([`with_rate`](Self::with_rate)), its deadline
 /// ([`with_deadline`](Self::with_deadline)), and the part of the rate that it leaves to others
 /// ([`with_headroom`](Self::with_headroom)).

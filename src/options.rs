@@ -83,7 +83,8 @@ impl LimiterOptions {
     /// requests do not need. Unused permits go back
     ///
     /// - after half of `hold` without use, and at the end of `hold`;
-    /// - when a call of this client that leaves no headroom must wait for permits, because later calls must not overtake it;
+    /// - when a call of this client must wait for permits, because later calls must not overtake it, unless it leaves a
+    ///   headroom;
     /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or deletes or
     ///   renames the limiter;
     /// - with [`Client::close`](crate::Client::close).
@@ -156,8 +157,8 @@ impl LimiterOptions {
         self
     }
 
-    /// Limits this client's calls that wait for an answer in one runtime, with the same headroom, to `waiters`, at least 1. Further calls fail
-    /// at once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls that do not wait
+    /// Limits this client's calls that wait for an answer in one runtime to `waiters`, at least 1; those of handles with
+    /// another headroom are counted by themselves. Further calls fail at once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls that do not wait
     /// for permits count while they wait for the server's answer; calls answered without the server (leases, remembered
     /// denials) do not count. A cancelled call frees its place at once or, if it is part of a call to the server, when
     /// that ends.

@@ -9,8 +9,8 @@ use crate::store::Peek;
 /// A limiter as it is stored at one moment, decoded.
 ///
 /// Nothing has been changed. [`RateLimiter::preview_repair`](crate::RateLimiter::preview_repair) tells whether value and
-/// log fit the rate. An entry may be dated in the future: leased and reserved permits are, and so are entries of a client whose
-/// clock is ahead.
+/// log fit the rate. An entry may be dated in the future: leased and reserved permits are, and so are entries of a
+/// client whose clock is ahead.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {

@@ -26,12 +26,7 @@ impl Engine {
         let engine = self.clone();
         let written = async move { engine.write_excess(permits).await }.boxed().shared();
         runtime.spawn_counted(&self.core, written.clone().map(drop));
-        let busy = self.core.begin_elsewhere();
-        let answer = async move {
-            let _busy = busy;
-            within(instant_after(deadline), written).await
-        };
-        self.core.in_runtime(answer).await
+        self.core.in_runtime_counted(within(instant_after(deadline), written)).await
     }
 
     async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {

@@ -210,14 +210,13 @@ impl Core {
             true => deadline / ATTEMPTS_PER_DEADLINE as u32,
             false => deadline,
         };
-        let (store, busy) = (self.store.clone(), self.begin_elsewhere());
+        let store = self.store.clone();
         let attempts = async move {
-            let _busy = busy;
             let deadline = instant_after(deadline);
             let attempts = UntilDeadline { deadline, limit, is_idempotent, observer };
             attempts.answer(|| true, move |limit| call(&store, limit)).await.0
         };
-        self.in_runtime(attempts).await
+        self.in_runtime_counted(attempts).await
     }
 
     /// Waits until nothing is under way, except in parked runtimes.

@@ -101,15 +101,14 @@ impl Engine {
         if entry.is_uncounted() {
             return Ok(0);
         }
-        let (engine, entry, busy) = (self.clone(), entry.clone(), self.core.begin_elsewhere());
+        let (engine, entry) = (self.clone(), entry.clone());
         let refund = async move {
-            let _busy = busy;
             let deadline = instant_after(deadline);
             let (call, before) = engine.join_refund(&entry, permits, deadline, true)?;
             let freed = engine.freed_by(call, deadline).await?;
             Ok(freed.saturating_sub(before).min(permits))
         };
-        self.core.in_runtime(refund).await
+        self.core.in_runtime_counted(refund).await
     }
 
     /// Gives permits of an entry back in the background, and waits for completion until the deadline.

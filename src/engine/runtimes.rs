@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::tasks::TaskGuard;
 use super::{Core, Tasks, closed, cut_off};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -199,12 +198,20 @@ impl Core {
         runtime.run(work).await
     }
 
-    /// Of a call that the client's own thread makes for a caller outside of runtimes: closing waits for it. The thread
-    /// could end otherwise with an answer that nobody has read yet.
-    pub(super) fn begin_elsewhere(self: &Arc<Self>) -> Option<TaskGuard> {
-        // Not in a forked child, where locks may be held for ever.
-        let is_elsewhere = rt::current_id().is_none() && self.check_process().is_ok();
-        is_elsewhere.then(|| Tasks::begin(self, None))
+    /// Like [`Core::in_runtime`], but [`Core::close`] waits for work of the client's own thread: that could end
+    /// otherwise with an answer that nobody has read yet.
+    pub(super) async fn in_runtime_counted<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let runtime = self.runtime()?;
+        let is_here = rt::current_id() == Some(runtime.id);
+        let busy = (!is_here).then(|| Tasks::begin(self, Some(runtime.id)));
+        self.in_runtime(async move {
+            let _busy = busy;
+            work.await
+        })
+        .await
     }
 
     /// Sleeps, wherever it is called: a timer of its own would panic outside of runtimes.

@@ -76,7 +76,7 @@ impl Flight {
         }
         // Not before: an observer that hears of it may call the client.
         engine.server_answered();
-        // What others leave them is not leased. But whoever meets another rate ends the leases of the one before.
+        // Callers with a headroom lease nothing. But a call that finds another rate ends the leases under the old one.
         if headroom.is_none() || is_other_rate {
             // Otherwise leased permits would go to callers that come after one that must wait.
             let ends_leases = is_other_rate || has_waiters;

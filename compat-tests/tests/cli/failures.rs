@@ -191,7 +191,7 @@ async fn a_user_may_look_and_nothing_else() {
     assert!(seen["memory_bytes"].is_u64() && seen["clock_skew"].is_object(), "{seen:#}");
     viewer.ends(0, &["inspect", "pc"]).await;
     viewer.ends(0, &["watch", "api", "--count", "1"]).await;
-    // How long to wait is told by the log.
+    // The wait comes from the log.
     all.ends(0, &["acquire", "used", "5", "--rate", "5/h"]).await;
     let ran = viewer.ends(0, &["watch", "used", "--count", "1"]).await;
     assert!(ran.stdout.contains("0 of 5 free") && ran.stdout.contains("wait 59 min"), "{ran:?}");

@@ -342,7 +342,7 @@ impl Observer for Skews {
 }
 
 #[test]
-fn divergence_16_the_difference_is_measured_and_told() {
+fn divergence_16_the_difference_is_measured_and_observed() {
     run(async {
         let clock = MachineClock::ahead_by(-700);
         let server = Server::start_with(server::Options::default().clock(&clock)).await;
@@ -359,6 +359,6 @@ fn divergence_16_the_difference_is_measured_and_told() {
         let uncertainty = skew.uncertainty().as_micros() as i64;
         assert!((skew.ahead_us() - 700_000).abs() <= uncertainty, "{skew:?}");
         assert!(skew.age() < Duration::from_secs(60), "{skew:?}");
-        until("it is told", async || *told.0.lock().unwrap() == [skew]).await;
+        until("the observer has it", async || *told.0.lock().unwrap() == [skew]).await;
     });
 }
