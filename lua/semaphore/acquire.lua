@@ -27,7 +27,7 @@ elseif expired > 0 then
   call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
 end
 if not new then
-  if abandon > 0 then
+  if KEYS[4] then
     -- An attempt that is still on its way must not do anything any more.
     call('SET', KEYS[4], struct.pack('<I7i7', number, 0), 'PX', '60000')
   end
@@ -70,7 +70,8 @@ end
 
 if is_plain and not is_replay then
   new = new - granted
-  record = KEYS[4] and (granted > 0 or abandon > 0 or is_repeat == 1) and granted
+  -- If nothing was granted, too: what the network delivers twice could otherwise take permits the second time.
+  record = KEYS[4] and granted
 elseif granted > 0 and not is_plain then
   -- An id that is out already has its permit, and its lease begins anew.
   local score = lease == 0 and '922337203685477' or string.format('%d', min(now + lease - 1, 99999999999999))

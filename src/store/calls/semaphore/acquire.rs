@@ -77,11 +77,9 @@ impl StoreCall for SemaphoreAcquireCall {
         value.map_or(Ok(()), check)?;
         reap(space, keys, expired)?;
         let Some(value) = value else {
-            if self.lane.as_ref().is_some_and(|lane| lane.abandon.is_some()) {
-                // An attempt that is still on its way must not do anything any more.
-                state.record = Some(0);
-                state.write(space, keys, self.lane.as_ref())?;
-            }
+            // An attempt that is still on its way must not do anything any more.
+            state.record = Some(0);
+            state.write(space, keys, self.lane.as_ref())?;
             return Err(refusal::no_semaphore());
         };
         let out = out - expired;
@@ -117,8 +115,8 @@ impl StoreCall for SemaphoreAcquireCall {
         let mut taken = 0;
         if is_plain && !is_replay {
             taken = granted as i64;
-            let abandons = self.lane.as_ref().is_some_and(|lane| lane.abandon.is_some());
-            state.record = (granted > 0 || abandons || self.is_repeat).then_some(taken);
+            // If nothing was granted, too: what the network delivers twice could otherwise take permits the second time.
+            state.record = Some(taken);
         } else if granted > 0 && !is_plain {
             let end = end_of(now, self.terms.lease_ms);
             taken = space.with_log(&keys.value, |log| {
