@@ -56,6 +56,7 @@ async fn one_node_is_away(
 
     let story = async {
         sleep(SECOND / 2).await;
+        is_replicated(&struck.server, &its[0]).await;
         strike(&struck.server);
         let circuit = |limiter: &RateLimiter| limiter.outages().circuit;
         until("an outage begins", async || {
@@ -96,6 +97,16 @@ async fn one_node_is_away(
             assert!(taken.longest < SECOND, "{taken:?}");
         }
     }
+}
+
+/// Waits until a replica has what was written: one that does not know a limiter cannot take its master's place.
+async fn is_replicated(server: &Server, limiter: &RateLimiter) {
+    let mut write_and_wait = redis::pipe();
+    write_and_wait.cmd("SET").arg(format!("{{{}}}:written", limiter.name())).arg(1).ignore();
+    write_and_wait.cmd("WAIT").arg(1).arg(10_000);
+    let (replicas,): (u64,) =
+        write_and_wait.query_async(&mut server.connect().await).await.expect("an answer");
+    assert_eq!(replicas, 1);
 }
 
 /// Takes permits until `stop` is set: every call is granted.
