@@ -26,11 +26,14 @@ impl Stage {
         let has_file = [Fault::KillAndRestart, Fault::FullDisk, Fault::AnyAtRandom];
         let mut options = Options::default();
         if has_file.contains(&fault) {
-            // With `everysec` a slow disk postpones writes, and the server answers before them.
-            options = options.set("appendonly", "yes").set("appendfsync", "always");
+            options = options.set("appendonly", "yes");
         }
         if fault == Fault::FullDisk {
             options = options.survive_full_disk();
+        } else {
+            // By default a slow disk postpones writes, and the server answers before them. But with this it ends if the
+            // disk is full.
+            options = options.set("appendfsync", "always");
         }
         let first = Server::start_with(options).await;
         let replica = if fault == Fault::Failover {
