@@ -309,6 +309,8 @@ pub async fn measure(fault: Fault, seed: u64) -> Report {
     });
     let far_left = far_left.await.unwrap().unwrap();
     let shared_left = left(shared.available().await);
+    // Redisson may still take one call's answer for another's, since bytes were changed.
+    let theirs_left = left(fleet.rust.limiter(theirs.name()).available().await);
     let evicted = [ours.name(), fleet.far.name()].map(|name| evictions(&struck, name));
     let report = Report {
         fault,
@@ -326,7 +328,7 @@ pub async fn measure(fault: Fault, seed: u64) -> Report {
             })
         },
         redisson: Measured {
-            now: figures(&redisson, left(theirs.available().await)),
+            now: figures(&redisson, theirs_left),
             waits: their_waits,
             balance: their_book.balance(server).await,
         },
