@@ -1,6 +1,6 @@
 //! The limiters of one client by name, and what is remembered of those that it has dropped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::rt;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};
 
-/// Limiters that are not in use are dropped once the client has this many.
+/// Limiters that are not in use are dropped while the client has this many.
 const MANY_LIMITERS: usize = 8192;
 
 /// So many limiters that were dropped are remembered, in about 30 MB: keys can be made up, and an interval can be a day.
@@ -38,27 +38,39 @@ struct Table {
     is_closed: bool,
 }
 
-/// A map whose unused entries are dropped when it reaches a size: twice what was in use the last time, if that is more.
+/// A map that drops what is not used, bit by bit: to drop thousands of limiters at once took tens of milliseconds, for which
+/// all callers of the client waited.
 struct Cache<K, V> {
     map: HashMap<K, V>,
-    limit: usize,
+    /// All keys, in the order in which they are looked at.
+    order: VecDeque<K>,
 }
 
 impl<K, V> Default for Cache<K, V> {
     fn default() -> Self {
-        Cache { map: HashMap::new(), limit: MANY_LIMITERS }
+        Cache { map: HashMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<K: Eq + Hash, V> Cache<K, V> {
-    fn is_full(&self) -> bool {
-        self.map.len() >= self.limit
+impl<K: Clone + Eq + Hash, V> Cache<K, V> {
+    fn has_many(&self) -> bool {
+        self.map.len() >= MANY_LIMITERS
     }
 
-    fn make_room(&mut self, is_used: impl FnMut(&K, &mut V) -> bool) {
-        if self.is_full() {
-            self.map.retain(is_used);
-            self.limit = (self.map.len() * 2).max(MANY_LIMITERS);
+    /// Looks at the next two entries, for each that is added, and drops those that are not used.
+    fn make_room(&mut self, mut is_used: impl FnMut(&K, &V) -> bool) {
+        for _ in 0..2 {
+            let Some(key) = self.order.pop_front() else { return };
+            match is_used(&key, &self.map[&key]) {
+                true => self.order.push_back(key),
+                false => drop(self.map.remove(&key)),
+            }
+        }
+    }
+
+    fn insert(&mut self, key: K, value: V) {
+        if self.map.insert(key.clone(), value).is_none() {
+            self.order.push_back(key);
         }
     }
 }
@@ -112,10 +124,17 @@ impl Limiters {
         if table.is_closed {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
-        let key = members.iter().map(|it| (Arc::as_ptr(&it.engine) as usize, it.create)).collect();
-        table.groups.make_room(|_, group| is_in_use(group));
-        let new = || Engine::of_group(members, self.core.clone());
-        Ok(table.groups.map.entry(key).or_insert_with(new).clone())
+        let key: GroupKey =
+            members.iter().map(|it| (Arc::as_ptr(&it.engine) as usize, it.create)).collect();
+        if let Some(group) = table.groups.map.get(&key) {
+            return Ok(group.clone());
+        }
+        if table.groups.has_many() {
+            table.groups.make_room(|_, group| is_in_use(group));
+        }
+        let group = Engine::of_group(members, self.core.clone());
+        table.groups.insert(key, group.clone());
+        Ok(group)
     }
 
     /// The keys of the limiter of this name, which must not be empty. One with a policy has a single key, the first.
@@ -240,12 +259,15 @@ impl Table {
         if let Some(engine) = self.by_name.map.get(&key) {
             return Ok(engine.clone());
         }
-        self.make_room(&limiters.core);
+        if self.by_name.has_many() {
+            self.make_room(&limiters.core);
+        }
         let (name, rules) = key.clone();
         let keys = limiters.keys(&name, &rules, Operation::Limiter)?;
-        let remembered = self.remembered.map.remove(&key);
-        let engine = Engine::new(name, rules, keys, limiters.core.clone(), remembered);
-        Ok(self.by_name.map.entry(key).insert_entry(Arc::new(engine)).get().clone())
+        let remembered = self.remembered.map.get(&key).copied();
+        let engine = Arc::new(Engine::new(name, rules, keys, limiters.core.clone(), remembered));
+        self.by_name.insert(key, engine.clone());
+        Ok(engine)
     }
 
     /// Drops limiters that are not in use, because a service that names a limiter for each of its users must not
@@ -254,25 +276,21 @@ impl Table {
     fn make_room(&mut self, core: &Core) {
         let now = core.epoch_ms();
         let Table { by_name, groups, remembered, .. } = self;
-        if by_name.is_full() {
-            // Before their limiters, which they keep in use.
-            groups.map.retain(|_, group| is_in_use(group));
-        }
+        // A group keeps its limiters in use.
+        groups.make_room(|_, group| is_in_use(group));
         by_name.make_room(|key, engine| {
-            if is_in_use(engine) || engine.leases().held() > 0 || engine.needs_stand_in() {
-                return true;
+            let is_used =
+                is_in_use(engine) || engine.leases().held() > 0 || engine.needs_stand_in();
+            if !is_used {
+                // The next call of one beyond the most sums its log.
+                let has_room = remembered.map.len() < MOST_REMEMBERED;
+                if remembered.has_many() {
+                    remembered.make_room(|_, known| has_room && known.is_recent(now));
+                }
+                remembered.insert(key.clone(), engine.remember());
             }
-            let known = engine.remember();
-            if known.is_recent(now) {
-                remembered.map.insert(key.clone(), known);
-            }
-            false
+            is_used
         });
-        remembered.make_room(|_, known| known.is_recent(now));
-        if remembered.map.len() > MOST_REMEMBERED {
-            // The next call of each sums its log.
-            remembered.map.clear();
-        }
     }
 }
 
@@ -286,10 +304,35 @@ mod tests {
             self.table().by_name.map.len()
         }
 
+        fn has(&self, name: &str) -> bool {
+            self.table().by_name.map.contains_key(&(name.into(), Rules::Redisson))
+        }
+
         #[cfg(feature = "tower")]
         pub(crate) fn groups(&self) -> usize {
             self.table().groups.map.len()
         }
+    }
+
+    #[test]
+    fn a_name_drops_two_others_at_most_and_none_that_is_in_use() {
+        let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let name = |number: usize| client.limiter(&format!("{number}")).unwrap();
+        let first = name(0);
+        for number in 1..MANY_LIMITERS {
+            drop(name(number));
+        }
+        assert_eq!(client.0.len(), MANY_LIMITERS);
+        drop(name(MANY_LIMITERS));
+        // It has looked at the one that is in use, and at another.
+        assert_eq!(client.0.len(), MANY_LIMITERS);
+        drop(name(MANY_LIMITERS + 1));
+        assert_eq!(client.0.len(), MANY_LIMITERS - 1);
+        for number in 0..MANY_LIMITERS {
+            drop(name(2 * MANY_LIMITERS + number));
+        }
+        assert!(Arc::ptr_eq(first.engine(), name(0).engine()));
+        assert!(!client.0.has(&format!("{MANY_LIMITERS}")) && client.0.len() <= MANY_LIMITERS);
     }
 
     #[test]
@@ -300,14 +343,16 @@ mod tests {
             let known =
                 Knowledge { rate: Some(Rate::per_day(1)), last_answer, ..Knowledge::default() };
             let keys = (0..most).map(|key| (key.to_string().into(), Rules::Redisson));
-            client.0.table().remembered.map.extend(keys.map(|key| (key, known)));
+            keys.for_each(|key| client.0.table().remembered.insert(key, known));
             // Makes room.
             for name in 0..2 * MANY_LIMITERS {
                 drop(client.limiter(&format!("{most} {name}")).unwrap());
             }
-            client.0.table().remembered.map.len()
+            let remembered = &client.0.table().remembered;
+            assert_eq!(remembered.map.len(), remembered.order.len());
+            remembered.map.len()
         };
-        assert_eq!(remembered(MOST_REMEMBERED), MOST_REMEMBERED);
-        assert_eq!(remembered(MOST_REMEMBERED + 1), 0);
+        assert!(remembered(MOST_REMEMBERED - 10) > MOST_REMEMBERED / 2);
+        assert!(remembered(MOST_REMEMBERED + 10) <= MOST_REMEMBERED);
     }
 }
