@@ -130,7 +130,7 @@ impl Limiters {
             return Ok(group.clone());
         }
         if table.groups.has_many() {
-            table.groups.make_room(|_, group| is_in_use(group));
+            table.groups.make_room(|_, it| is_in_use(it));
         }
         let group = Engine::of_group(members, self.core.clone());
         table.groups.insert(key, group.clone());
@@ -306,11 +306,6 @@ mod tests {
 
         fn has(&self, name: &str) -> bool {
             self.table().by_name.map.contains_key(&(name.into(), Rules::Redisson))
-        }
-
-        #[cfg(feature = "tower")]
-        pub(crate) fn groups(&self) -> usize {
-            self.table().groups.map.len()
         }
     }
 
