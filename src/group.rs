@@ -657,6 +657,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_group_of_one_is_like_its_limiter() {
+        let world = world();
+        let of = |name: &str, policy: Result<Policy, Error>| {
+            world.client.limiter_of(name, policy.unwrap()).unwrap()
+        };
+        let bucket = of("bucket", Policy::bucket(3, 3, SECOND));
+        for limiter in [world.limiter("log", 3, SECOND), bucket] {
+            let group = world.client.all_of([&limiter]).unwrap();
+            let mut grant = group.try_acquire_now(3).await.unwrap().into_grant().unwrap();
+            let denial = group.try_acquire_now(1).await.unwrap().into_denial().unwrap();
+            assert_eq!(denial.refused_by(), Some(limiter.name()));
+            assert_eq!(grant.refund(2).await.unwrap(), 2);
+            assert_eq!(world.left(&group).await, [2]);
+            let error = group.try_acquire_now(4).await.unwrap_err();
+            assert_eq!(error.limiter(), Some(limiter.name()));
+        }
+        // Even a queue by itself grants no permits from a later time on.
+        let group = world.client.all_of([&of("queue", Policy::queue(10, SECOND, SECOND))]).unwrap();
+        let start = Instant::now();
+        for _ in 0..3 {
+            assert!(group.acquire(1).await.unwrap().starts_at().is_none());
+        }
+        assert_eq!(start.elapsed(), Duration::from_millis(200));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn closing_the_client_ends_waits() {
         for in_turn in [false, true] {
             let world = world();

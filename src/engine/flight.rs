@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::answer::tell_by_turns;
 use super::attempts::Attempts;
-use super::group::groups_of;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
@@ -17,10 +16,13 @@ use super::retry::{FIRST_PAUSE, is_certain, longer};
 use super::{Engine, closed, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, ObservedCall};
+use crate::policy::Followed;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
-use crate::store::{AcquireCall, AcquireReply, LaneCall, Outcome, ServerTimeCall, total_permits};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, LaneCall, LimitCall, Outcome, ServerTimeCall, total_permits,
+};
 use crate::wire::entry::EntryId;
 
 /// The longest back-off that a call inherits from earlier calls: a server that comes back must be found
@@ -166,20 +168,13 @@ impl Flight {
     /// its way, its grant is not used by anybody and expires; the same goes for one dated by the server's clock.
     fn give_back_unconfirmed(&self) {
         self.abandon_number();
-        let (engine, permits) = (&self.engine, self.permits());
-        if engine.semaphore.is_some() && !engine.is_plain_semaphore() {
-            self.hold(0, permits, false).give_back_untold();
+        if self.engine.semaphore.is_some() && !self.engine.is_plain_semaphore() {
+            self.hold(0, self.permits(), false).give_back_untold();
         }
         for date in self.attempts.dates() {
-            let give_back = |engine: &Arc<Engine>, permits| {
+            for (engine, groups) in self.limits() {
+                let permits = total_permits(&groups);
                 engine.give_back(&Entry::new(self.id, date, permits), permits);
-            };
-            if engine.members.is_empty() {
-                give_back(engine, permits);
-            }
-            for (at, member) in engine.members.iter().enumerate() {
-                let groups = groups_of(&self.call.groups, &self.call.costs, at);
-                give_back(&member.engine, total_permits(&groups));
             }
         }
     }
@@ -277,32 +272,18 @@ impl Flight {
         let date = now.unwrap_or_else(|| engine.server_time.load(Ordering::Relaxed));
         let audit_limit = engine.audit_limit(&self.known, date);
         let sent = core.now();
-        let call = AcquireCall {
-            now,
-            id: self.id,
-            // If an attempt's outcome is unknown, so is what it has seen and applied.
-            seen: self.known.seen.filter(|_| self.attempts.is_first()),
-            expects_expired: self.known.expects_expired,
-            audit_limit,
-            create: self.call.create,
-            hold_ms: self.hold_ms(),
-            earlier,
-            share: self.call.share,
-            reserve: self.call.reserve,
-            headroom: self.lane.headroom,
-            groups: self.call.groups.clone(),
-        };
         let limit = self.attempt_limit();
-        let answer = match (engine.rules.policy(), &engine.semaphore) {
-            (Some(policy), _) => self.attempt_policy(policy, &call.groups, limit),
-            (_, Some(semaphore)) => self.attempt_semaphore(semaphore, &call.groups, limit),
-            _ if engine.members.is_empty() => engine.attempt(call, limit),
-            _ => engine.attempt_all(call, self.lane_call(), &self.call.costs, limit),
+        let answer = match (&engine.semaphore, self.lane_call()) {
+            (Some(semaphore), _) => self.attempt_semaphore(semaphore, limit),
+            (None, Some(lane)) => engine.attempt(self.policy_call(lane), limit),
+            (None, None) => engine.attempt(self.acquire_call(now, earlier, audit_limit), limit),
         };
         let answer = self.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let error = match answer {
-            Ok(reply) => {
+            Ok(mut reply) => {
+                // This client's rate, whatever the stored parameters are by which it was decided.
+                reply.rate = engine.rules.policy().map_or(reply.rate, Followed::rate);
                 let asked: u64 = self.call.groups.iter().map(|group| group.count).sum();
                 if reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked {
                     self.attempts.ended(false);
@@ -345,6 +326,31 @@ impl Flight {
             }
             _ => error,
         })
+    }
+
+    fn acquire_call(&self, now: Option<i64>, earlier: Earlier, audit_limit: u64) -> AcquireCall {
+        let members = &self.engine.members;
+        let limits = self.limits().enumerate().map(|(at, (engine, groups))| {
+            let (seen, create) = match members.get(at) {
+                Some(member) => (engine.seen(), member.create),
+                None => (self.known.seen, self.call.create),
+            };
+            // If an attempt's outcome is unknown, so is what it has seen and applied.
+            let seen = seen.filter(|_| self.attempts.is_first());
+            LimitCall { keys: engine.keys.clone(), seen, create, groups }
+        });
+        AcquireCall {
+            now,
+            id: self.id,
+            expects_expired: self.known.expects_expired,
+            audit_limit,
+            hold_ms: self.hold_ms(),
+            earlier,
+            share: self.call.share,
+            reserve: self.call.reserve,
+            headroom: self.lane.headroom,
+            limits: limits.collect(),
+        }
     }
 }
 

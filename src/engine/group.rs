@@ -5,7 +5,6 @@
 //! their own engines handle those.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::RngExt;
 
@@ -15,13 +14,9 @@ use super::knowledge::Knowledge;
 use super::{Core, Engine};
 use crate::error::Error;
 use crate::options::LimiterOptions;
-use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
-use crate::store::{
-    AcquireAllCall, AcquireCall, AcquireReply, LaneCall, Outcome, PolicyAllCall, Reply,
-    RequestGroup, decided,
-};
+use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
 
 pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
@@ -42,6 +37,12 @@ impl Engine {
         Arc::new(engine)
     }
 
+    /// The limiters that its calls take permits from: itself, or those of a group.
+    pub(super) fn limiters(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Engine>> {
+        let alone = self.members.is_empty().then_some(self);
+        self.members.iter().map(|member| &member.engine).chain(alone)
+    }
+
     /// The longest log that a call at this date should sum; all limiters of a group are audited together.
     pub(super) fn audit_limit(&self, known: &Knowledge, date: i64) -> u64 {
         let random = || 1.0 - rt::rng().random::<f64>();
@@ -51,37 +52,6 @@ impl Engine {
 
     pub(crate) fn has_policies(&self) -> bool {
         self.members.first().is_some_and(|member| member.engine.rules.policy().is_some())
-    }
-
-    /// Makes one attempt at a group's call; `call` is the part that its limiters have in common, and `number` the
-    /// call's place in its lane, if they have policies.
-    pub(super) fn attempt_all(
-        &self,
-        call: AcquireCall,
-        number: Option<LaneCall>,
-        costs: &[Arc<MemberCosts>],
-        limit: Duration,
-    ) -> Reply<AcquireReply> {
-        if let Some(lane) = number {
-            let calls = self.members.iter().enumerate().filter_map(|(at, member)| {
-                let policy = member.engine.rules.policy()?;
-                let groups = groups_of(&call.groups, costs, at);
-                let call = self.policy_call(policy, lane.clone(), groups);
-                Some((member.engine.keys.clone(), call))
-            });
-            return self.attempt(PolicyAllCall(calls.collect()), limit);
-        }
-        let calls = self.members.iter().enumerate().map(|(at, member)| {
-            let seen = member.engine.knowledge().seen;
-            let call = AcquireCall {
-                seen: seen.filter(|_| !call.earlier.is_again),
-                create: member.create,
-                groups: groups_of(&call.groups, costs, at),
-                ..call.clone()
-            };
-            (member.engine.keys.clone(), call)
-        });
-        self.attempt(AcquireAllCall(calls.collect()), limit)
     }
 
     /// Names the limiter of a group that an error is about: a store identifies limiters by their keys.
@@ -94,31 +64,27 @@ impl Engine {
     }
 }
 
-/// The part of the requests that concerns one limiter.
-pub(super) fn groups_of(
-    groups: &[RequestGroup],
-    costs: &[Arc<MemberCosts>],
-    at: usize,
-) -> Vec<RequestGroup> {
-    let of_one = |(group, costs): (&RequestGroup, &Arc<MemberCosts>)| RequestGroup {
-        permits: costs[at].into(),
-        ..*group
-    };
-    groups.iter().zip(costs).map(of_one).collect()
-}
-
 impl Flight {
+    /// The limiters that the call takes permits from, and what it asks of each.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&Arc<Engine>, Vec<RequestGroup>)> {
+        self.engine.limiters().enumerate().map(|(at, engine)| {
+            let mut groups = self.call.groups.clone();
+            // Only a group's requests have costs.
+            for (group, costs) in groups.iter_mut().zip(&self.call.costs) {
+                group.permits = costs[at].into();
+            }
+            (engine, groups)
+        })
+    }
+
     /// Passes each limiter of a group its part of the reply, and returns what each has decided.
     pub(super) fn settle_members(
         &self,
         reply: &AcquireReply,
         audited: bool,
     ) -> Box<[Arc<Decided>]> {
-        let engine = &self.engine;
-        let members = engine.members.iter().zip(&reply.limits).enumerate();
-        let entries = members.map(|(at, (member, limit))| {
-            let engine = &member.engine;
-            let groups = groups_of(&self.call.groups, &self.call.costs, at);
+        let limits = self.engine.members.iter().zip(self.limits()).zip(reply.limits());
+        let entries = limits.map(|((_, (engine, groups)), limit)| {
             engine.knowledge().learn(&groups, limit, audited);
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);

@@ -17,7 +17,8 @@ use crate::options::Fraction;
 use crate::policy::Followed;
 use crate::queue::Request;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, OutcomeGroup, RequestGroup, Store,
+    AcquireCall, AcquireReply, Earlier, LaneCall, LimitCall, Outcome, OutcomeGroup, RequestGroup,
+    Store,
 };
 use crate::wire::entry::EntryId;
 
@@ -36,21 +37,24 @@ impl Engine {
         let lane = self.lane(headroom)?;
         let behind = lane.lock().queue.wait_behind(self.core.now());
         let id = EntryId::of_key(key);
-        let group = RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 };
+        let limit = LimitCall {
+            keys: self.keys.clone(),
+            seen: self.seen(),
+            create: request.create.as_deref().copied(),
+            groups: vec![RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 }],
+        };
         let call = AcquireCall {
             now: None,
             id,
-            seen: self.seen(),
             expects_expired: false,
             audit_limit: 0,
-            create: request.create.as_deref().copied(),
             hold_ms: 0,
             earlier: Earlier::default(),
             share: None,
             reserve: false,
             // The call must not overtake a waiting request: in that case it may only find an earlier grant.
             headroom: if behind.is_some() { Some(Fraction::ALL) } else { headroom },
-            groups: vec![group],
+            limits: vec![limit],
         };
         let reply = loop {
             let reply = self.ask_once(&call, key, &request, behind.is_some()).await?;
@@ -60,7 +64,7 @@ impl Engine {
             }
         };
         let rate = reply.rate;
-        self.knowledge().learn(&call.groups, &reply, false);
+        self.knowledge().learn(&call.limits[0].groups, &reply, false);
         self.server_answered();
         self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);
@@ -107,7 +111,7 @@ impl Engine {
                 let now = engine.core.clock.read().now;
                 return engine.attempt(AcquireCall { now, ..call.clone() }, limit);
             };
-            let mut groups = call.groups.clone();
+            let mut groups = call.limits[0].groups.clone();
             if is_behind {
                 // Without a request, only the record of an earlier grant is read.
                 groups[0].count = 0;

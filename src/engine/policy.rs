@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::join_all;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
@@ -21,35 +20,28 @@ use super::{Engine, Turn, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::policy::Followed;
 use crate::rt::{self, Mutex, lock};
-use crate::store::{AcquireReply, LaneCall, PolicyCall, Reply, RequestGroup, StoreCall};
+use crate::store::{LaneCall, PolicyCall, PolicyLimit, RequestGroup, StoreCall};
 
 /// A lane's record is kept for a minute at least.
 pub(super) const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
 
 impl Flight {
-    pub(super) fn attempt_policy(
-        &mut self,
-        policy: &Followed,
-        groups: &[RequestGroup],
-        limit: Duration,
-    ) -> Reply<AcquireReply> {
-        let Some(lane) = self.lane_call() else {
-            unreachable!("the calls of a limiter with a policy are numbered")
-        };
+    pub(super) fn policy_call(&self, lane: LaneCall) -> PolicyCall {
         let engine = &self.engine;
-        // This client's rate, whatever the stored parameters are by which it was decided.
-        let rate = policy.rate();
-        let answer = engine.attempt(engine.policy_call(policy, lane, groups.to_vec()), limit);
-        answer.map(move |reply| reply.map(|reply| AcquireReply { rate, ..reply })).boxed()
+        let limits = self.limits().filter_map(|(engine, groups)| {
+            let of = engine.rules.policy()?.clone();
+            Some(PolicyLimit { keys: engine.keys.clone(), of, groups })
+        });
+        let (limits, is_group) = (limits.collect(), !engine.members.is_empty());
+        PolicyCall { at: engine.core.clock.told_us(), lane, limits, is_group }
     }
 
     /// The number of this attempt, which is about to be made. A grant is dated when it was decided. One whose answer
     /// comes too late is made anew.
     pub(super) fn lane_call(&mut self) -> Option<LaneCall> {
         let engine = &self.engine;
-        let own = engine.rules.policy();
-        let members = engine.members.iter().filter_map(|member| member.engine.rules.policy());
-        let interval_ms = own.into_iter().chain(members).map(|it| it.rate().interval_ms()).min()?;
+        let policies = engine.limiters().filter_map(|it| it.rules.policy());
+        let interval_ms = policies.map(|it| it.rate().interval_ms()).min()?;
         let number = self.number.as_mut()?;
         if !self.attempts.is_first() {
             *number = number.again(engine.core.latency.longest_on_time(interval_ms));
@@ -128,14 +120,16 @@ async fn give_back_abandoned(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
 }
 
 impl Engine {
-    /// A call with these requests, under the engine's clock.
+    /// A call with these requests for this limiter alone, under the engine's clock.
     pub(super) fn policy_call(
         &self,
         policy: &Followed,
         lane: LaneCall,
         groups: Vec<RequestGroup>,
     ) -> PolicyCall {
-        PolicyCall { of: policy.clone(), at: self.core.clock.told_us(), lane, groups }
+        let limit = PolicyLimit { keys: self.keys.clone(), of: policy.clone(), groups };
+        let (at, limits) = (self.core.clock.told_us(), vec![limit]);
+        PolicyCall { at, lane, limits, is_group: false }
     }
 
     /// Whether it grants permits from a later time on.

@@ -25,9 +25,9 @@ use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
-    AcquireReply, CallId, LaneCall, MESSAGES_PER_CALL, PermitId, RenewCall, Reply, RequestGroup,
-    Returned, SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased,
-    SemaphoreTerms, SetPermits, SetPermitsCall,
+    AcquireReply, CallId, LaneCall, MESSAGES_PER_CALL, PermitId, RenewCall, Reply, Returned,
+    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReleased, SemaphoreTerms,
+    SetPermits, SetPermitsCall,
 };
 use crate::wire::entry::{EntryId, ID_LEN};
 
@@ -191,7 +191,6 @@ impl Flight {
     pub(super) fn attempt_semaphore(
         &self,
         semaphore: &Semaphore,
-        groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
         let engine = &self.engine;
@@ -203,7 +202,7 @@ impl Flight {
             id: self.permits_id(),
             lane: self.number.clone(),
             is_repeat: !self.attempts.is_first(),
-            groups: groups.to_vec(),
+            groups: self.call.groups.clone(),
         };
         engine.attempt(call, limit)
     }

@@ -86,8 +86,7 @@ impl Flight {
         engine.give_back_reservation(left_over);
         engine.give_back_reservation(unwanted);
         self.observer.tell(CallEvent::Answered { granted: Some(granted) });
-        let limits = engine.members.iter().map(|member| &member.engine).zip(&reply.limits);
-        for (engine, reply) in limits.chain([(engine, &reply)]) {
+        for (engine, reply) in engine.limiters().zip(reply.limits()) {
             if reply.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: reply.repaired });
             }

@@ -5,7 +5,7 @@
 
 use super::frame::{EXACT_WAITS, Limiter};
 use super::{Kind, Policy};
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
+use crate::store::{Outcome, OutcomeGroup, PolicyCall, RequestGroup, Wait, push_outcome};
 
 #[derive(Clone, Default)]
 pub(crate) struct Share {
@@ -16,13 +16,22 @@ pub(crate) struct Share {
     pub(crate) is_short: bool,
 }
 
-/// Decides the requests; `groups` has those of each limiter. Of a call that was decided before, what it was granted is
-/// granted again: each limiter that still has the record has that much.
+/// Decides the requests of a call for these limiters. Of a call that was decided before, what it was granted is granted
+/// again: each limiter that still has the record has that much.
 pub(crate) fn decide(
     limiters: &mut [Limiter],
-    groups: &[&[RequestGroup]],
+    PolicyCall { limits, is_group, .. }: &PolicyCall,
 ) -> (Vec<OutcomeGroup>, Vec<Share>) {
     let (mut outcomes, mut shares) = (Vec::new(), vec![Share::default(); limiters.len()]);
+    if !is_group
+        && let Limiter { policy: Policy(Kind::Queue(queue)), state, now, replay, .. } =
+            &mut limiters[0]
+    {
+        // Its requests are granted with their starts.
+        let (groups, replay) = (&limits[0].groups, replay.as_ref());
+        shares[0].granted = queue.decide(state, *now, groups, replay, &mut outcomes);
+        return (outcomes, shares);
+    }
     // What the records still have.
     let mut rests: Vec<Option<u64>> =
         limiters.iter().map(|it| Some(it.replay.as_ref()?.total)).collect();
@@ -30,8 +39,8 @@ pub(crate) fn decide(
     // Whether a request waits, its wait and the limiter with the longest one, and the number of waits computed for
     // those behind.
     let (mut waits, mut blocked, mut exact) = (false, (Wait::of_ms(0, true), 0), 0);
-    for (k, &RequestGroup { max_wait_ms, mut count, .. }) in groups[0].iter().enumerate() {
-        let cost = |at: usize| groups[at][k].permits;
+    for (k, &RequestGroup { max_wait_ms, mut count, .. }) in limits[0].groups.iter().enumerate() {
+        let cost = |at: usize| limits[at].groups[k].permits;
         loop {
             let fits = limiters.iter().zip(&rests).enumerate().map(|(at, (limiter, rest))| {
                 let free = if is_replay { rest.unwrap_or(u64::MAX) } else { limiter.available() };
@@ -92,18 +101,4 @@ pub(crate) fn decide(
         }
     }
     (outcomes, shares)
-}
-
-/// Decides the requests for one limiter. Those of a queue are granted with their starts.
-pub(crate) fn decide_alone(
-    limiter: &mut Limiter,
-    groups: &[RequestGroup],
-) -> (Vec<OutcomeGroup>, Share) {
-    if let Limiter { policy: Policy(Kind::Queue(queue)), state, now, replay, .. } = limiter {
-        let mut outcomes = Vec::new();
-        let granted = queue.decide(state, *now, groups, replay.as_ref(), &mut outcomes);
-        return (outcomes, Share { granted, ..Share::default() });
-    }
-    let (outcomes, shares) = decide(std::slice::from_mut(limiter), &[groups]);
-    (outcomes, shares.into_iter().next().unwrap_or_default())
 }

@@ -10,13 +10,26 @@ use crate::clock::Clock;
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    AcquireReply, LaneCall, Outcome, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall,
-    RequestGroup, decided,
+    AcquireReply, LaneCall, Outcome, PolicyCall, PolicyLimit, PolicyPeek, PolicyPeekCall,
+    PolicyRefundCall, RequestGroup, decided,
 };
 use crate::wire::keys::Keys;
 use crate::{Client, Fraction};
 
 pub(crate) const T0: i64 = 1_700_000_000_000_000;
+
+impl PolicyCall {
+    /// Requests for a limiter by itself.
+    pub(crate) fn alone(
+        keys: Keys,
+        of: Followed,
+        at: Option<i64>,
+        lane: LaneCall,
+        groups: Vec<RequestGroup>,
+    ) -> Self {
+        PolicyCall { at, lane, limits: vec![PolicyLimit { keys, of, groups }], is_group: false }
+    }
+}
 
 /// Small numbers, for the most part.
 pub(crate) fn number(most: u64) -> impl Strategy<Value = u64> {
@@ -153,7 +166,7 @@ impl Limiter {
 
     fn call(&self, at: i64, groups: Vec<RequestGroup>) -> AcquireReply {
         let (policy, at) = (self.policy.clone(), Some(at));
-        let call = PolicyCall { of: policy.into(), at, lane: next_call(), groups };
+        let call = PolicyCall::alone(self.keys.clone(), policy.into(), at, next_call(), groups);
         self.store.run(&self.keys, &call).unwrap()
     }
 

@@ -16,7 +16,7 @@ use crate::limiter::RateLimiter;
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, Peek, PeekCall, PolicyPeekCall,
+    AcquireCall, ChargeCall, Heard, PauseCall, Peek, PeekCall, PolicyPeekCall,
     SemaphoreAcquireCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits,
     SetPermitsCall, StoreCall,
 };
@@ -143,8 +143,6 @@ impl SimServer {
     fn note(&self, keys: &Keys, call: &dyn Any) {
         if let Some(acquire) = call.downcast_ref::<AcquireCall>() {
             self.history.decided(acquire.id);
-        } else if let Some(acquire) = call.downcast_ref::<AcquireAllCall>() {
-            self.history.decided(acquire.0[0].1.id);
         }
         if keys.hash != self.keys.hash {
             return;

@@ -106,7 +106,7 @@ impl ModelLedger {
 
     /// An attempt that is repeated is answered as before, or has expired, unused, and counts from now on.
     fn acquired(&mut self, call: &AcquireCall, reply: &AcquireReply) {
-        let granted = decided(&call.groups, &reply.outcomes)
+        let granted = decided(&call.limits[0].groups, &reply.outcomes)
             .filter(|(.., outcome)| *outcome == Outcome::Granted)
             .map(|(permits, count, _)| permits * count);
         self.granted.insert(call.id, granted.sum());

@@ -227,13 +227,14 @@ impl CountingStore {
     fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
         let any: &dyn Any = &call;
         if let Some(call) = any.downcast_ref::<AcquireCall>() {
-            answer_to::<C, _>(self.acquire(keys, call.clone()))
+            answer_to::<C, _>(match call.limits.len() {
+                1 => self.acquire(keys, call.clone()),
+                _ => self.acquire_all(keys, call),
+            })
         } else if let Some(call) = any.downcast_ref::<RefundCall>() {
             answer_to::<C, _>(self.refund(keys, *call))
         } else if let Some(call) = any.downcast_ref::<ChargeCall>() {
             answer_to::<C, _>(self.charge(keys, *call))
-        } else if let Some(call) = any.downcast_ref::<AcquireAllCall>() {
-            answer_to::<C, _>(self.acquire_all(keys, call))
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
         } else if any.is::<SemaphoreAcquireCall>() {
@@ -266,7 +267,7 @@ impl CountingStore {
             }
             .boxed()
         } else {
-            let is_acquire = any.is::<PolicyCall>() || any.is::<PolicyAllCall>();
+            let is_acquire = any.is::<PolicyCall>();
             self.ledger.calls.fetch_add(is_acquire.into(), Ordering::SeqCst);
             let answer = self.store.run(keys, &call);
             let may_lose = is_acquire || any.is::<SetPermitsCall>();
@@ -279,7 +280,7 @@ impl CountingStore {
     }
 
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let (groups, id) = (call.groups.clone(), call.id.0);
+        let (groups, id) = (call.limits[0].groups.clone(), call.id.0);
         let was_reserved = call.earlier.reserved.is_some();
         let attempt = self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         if let Some(at) = call.now {
@@ -338,7 +339,7 @@ impl CountingStore {
         .boxed()
     }
 
-    fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireReply> {
+    fn acquire_all(&self, keys: &Keys, call: &AcquireCall) -> Reply<AcquireReply> {
         self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         let reply = self.away().map_or_else(|| self.store.run(keys, call), Err);
         let reply = self.unless_lost(reply);

@@ -10,7 +10,8 @@ use crate::queue::{MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
 use crate::store::memory::InProcessStore;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, ShareTerms, TrySetRateCall,
+    AcquireCall, AcquireReply, Earlier, LimitCall, Outcome, RequestGroup, ShareTerms,
+    TrySetRateCall,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -321,20 +322,9 @@ impl Fleet {
         share: Option<ShareTerms>,
         groups: Vec<RequestGroup>,
     ) -> AcquireCall {
-        AcquireCall {
-            now: Some(0),
-            id,
-            seen: Some(self.rate),
-            expects_expired: false,
-            audit_limit: 0,
-            create: None,
-            hold_ms: 0,
-            earlier: Earlier::default(),
-            share,
-            reserve: false,
-            headroom: None,
-            groups,
-        }
+        let (keys, seen) = (self.keys.clone(), Some(self.rate));
+        let limit = LimitCall { keys, seen, create: None, groups };
+        AcquireCall { share, ..AcquireCall::usual(Some(0), id, limit) }
     }
 
     /// Redisson: one attempt of one waiting request.

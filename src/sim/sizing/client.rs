@@ -3,11 +3,12 @@
 use super::Scenario;
 use super::demand::Random;
 use super::lease::{ClientLeases, HeldLease};
+use super::server::keys;
 use crate::engine::Knowledge;
 use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
 use crate::queue::{Call, MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
+use crate::store::{AcquireCall, AcquireReply, Earlier, LimitCall, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
 
 /// The epoch time at which a simulation begins.
@@ -159,20 +160,20 @@ impl FleetClient {
         let audit_limit = self.known.audit_limit(epoch_ms(now), || 1.0 - random.uniform());
         let hold =
             self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, ClientLeases::hold_ms);
+        let (keys, seen) = (keys(self.limiter), self.known.seen);
+        let limit = LimitCall { keys, seen, create: None, groups };
         let call = AcquireCall {
             now: Some(epoch_ms(now)),
             id: EntryId::random(self.tag, 1),
-            seen: self.known.seen,
             expects_expired: self.known.expects_expired,
             audit_limit,
-            create: None,
             hold_ms: hold,
             earlier: Earlier::default(),
             share: call.share.filter(|_| !self.greedy),
             // Nobody asks for more than one permit here.
             reserve: false,
             headroom: None,
-            groups,
+            limits: vec![limit],
         };
         effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });
     }
@@ -180,7 +181,7 @@ impl FleetClient {
     /// The answer to a call arrives.
     pub(super) fn answered(&mut self, now: Time, sent: &Sent, mut reply: AcquireReply) -> Effects {
         let mut effects = Effects::default();
-        self.known.learn(&sent.call.groups, &reply, sent.call.audit_limit > 0);
+        self.known.learn(&sent.call.limits[0].groups, &reply, sent.call.audit_limit > 0);
         let leased = take_lease_outcomes(&mut reply.outcomes, sent.leased);
         let mut has_waiters = false;
         for group in &reply.outcomes {

@@ -89,11 +89,15 @@ pub(super) struct Server {
     pub(super) calls: u64,
 }
 
+pub(super) fn keys(limiter: usize) -> Keys {
+    Keys::new(&format!("limiter:{limiter}"), "client")
+}
+
 impl Server {
     pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: ServerCosts) -> Self {
         let store = InProcessStore::new();
         let limiters = (0..limiters).map(|number| {
-            let keys = Keys::new(&format!("limiter:{number}"), "client");
+            let keys = keys(number);
             let set = store.run(&keys, &TrySetRateCall(rate));
             assert!(matches!(set, Ok(true)), "{set:?}");
             Limiter { keys, log: VecDeque::new() }
@@ -127,9 +131,10 @@ impl Server {
         at: i64,
     ) -> (AcquireReply, Time) {
         let reads_all = call.share.is_some();
-        let audit_limit = if call.seen.is_some() { call.audit_limit } else { u64::MAX };
-        let has_groups = call.groups.len() > 1;
-        let permits: u64 = call.groups.iter().map(|group| group.count).sum();
+        let audit_limit = if call.limits[0].seen.is_some() { call.audit_limit } else { u64::MAX };
+        let groups = &call.limits[0].groups;
+        let has_groups = groups.len() > 1;
+        let permits: u64 = groups.iter().map(|group| group.count).sum();
         let date = at + call.hold_ms as i64;
         let interval = self.rate.interval_ms() as i64;
         self.longest_hold = self.longest_hold.max(call.hold_ms as i64);

@@ -1,4 +1,4 @@
-//! Acquire: a batch of requests decided as one step, once.
+//! Acquire: a batch of requests decided as one step, once; each takes from all limiters of the call, or from none.
 //!
 //! The rule is in `store/memory/acquire.rs`, the twin of `lua/acquire.lua`.
 
@@ -9,29 +9,26 @@ use crate::policy::{Mark, Notes};
 mod wire;
 
 pub(crate) use wire::pack_groups;
-pub(super) use wire::{entry_of, read_outcomes};
 
 script!(ACQUIRE, AtEither, acquires: "part/arguments", "part/limits", "part/grant_usual";);
 script!(ACQUIRE_ONCE, AtEither, acquires: "part/arguments", "part/limits"; "part/once");
+script!(ACQUIRE_ALL, Waits, acquires: "part/arguments_all", "part/limits", "part/grant_usual_all"; "part/turn_to");
 
-/// Requests for one limiter, to be decided in this order. One whose id is [that of a key](EntryId::of_key), and
-/// which has one request only, is answered with the key's earlier grant if there is one.
+/// Requests for one limiter or several, to be decided in this order. One whose id is [that of a key](EntryId::of_key),
+/// and which has one request for one limiter only, is answered with the key's earlier grant if there is one.
+///
+/// A call for several limiters has no hold, share, reservation or headroom.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireCall {
     /// The time of the call in ms, which dates its grant; `None`, here and in the other calls: the store's own.
     pub(crate) now: Option<i64>,
     /// The id of the grant, which stays the same when the call is attempted again.
     pub(crate) id: EntryId,
-    /// The rate that this client last saw in the limiter's hash, and has applied to the value since; `None` if it has
-    /// seen none. A store that finds it unchanged need not send it back.
-    pub(crate) seen: Option<Rate>,
     /// Whether entries are expected to have expired. Only the cost of the call depends on it.
     pub(crate) expects_expired: bool,
     /// An audit unless 0: sum the log if it has no more entries than this. A call without `seen` sums any
     /// log.
     pub(crate) audit_limit: u64,
-    /// The rate to create the limiter with if there is none yet and a request fits within the rate.
-    pub(crate) create: Option<Rate>,
     /// How far ahead of `now` the grant is dated, in ms: the hold of a lease, otherwise 0.
     pub(crate) hold_ms: u64,
     /// Where in the log an earlier attempt of this call may have left its grant.
@@ -43,26 +40,42 @@ pub(crate) struct AcquireCall {
     pub(crate) reserve: bool,
     /// This part of the rate must be left after each grant.
     pub(crate) headroom: Option<Fraction>,
+    pub(crate) limits: Vec<LimitCall>,
+}
+
+/// What a call asks of one limiter.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitCall {
+    pub(crate) keys: Keys,
+    /// The rate that this client last saw in the limiter's hash, and has applied to the value since; `None` if it has
+    /// seen none. A store that finds it unchanged need not send it back.
+    pub(crate) seen: Option<Rate>,
+    /// The rate to create the limiter with if there is none yet and a request fits within the rate.
+    pub(crate) create: Option<Rate>,
+    /// Each limiter of a call has equally many requests, with the same waits.
     pub(crate) groups: Vec<RequestGroup>,
 }
 
 impl StoreCall for AcquireCall {
     type Reply = AcquireReply;
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
-        acquire(space, keys, self)
+    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireReply, Error> {
+        acquire(space, self)
     }
 
-    /// Names all keys, or only those of the mode that was last seen.
+    /// Names all keys, or of a limiter alone only those of the mode that was last seen.
     ///
     /// In a cluster it names all: while a slot is being moved, its owner carries out a call whose keys are
     /// all there, and may refuse a write in the middle of it. Of all five keys one is nearly always missing,
     /// and the call is sent as redis/nodes/open_slot.rs describes.
-    fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
+    fn command(&self, _: &Keys, in_cluster: bool) -> ServerCommand {
+        let [LimitCall { keys, seen, .. }] = &self.limits[..] else {
+            return wire::command_all(&ACQUIRE_ALL, self);
+        };
         if self.id.is_of_key() {
             return wire::command(&ACQUIRE_ONCE, &keys.all(), self);
         }
-        match self.seen.filter(|_| !in_cluster) {
+        match seen.filter(|_| !in_cluster) {
             Some(seen) => {
                 wire::command(&ACQUIRE, &keys.of_mode(seen.mode()).map(|key| &**key), self)
             }
@@ -79,6 +92,13 @@ impl StoreCall for AcquireCall {
     fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
         let date = answer.integer(1).filter(|_| answer.integer(0) == Some(-7))?;
         Some(AcquireCall { now: Some(date), ..self.clone() })
+    }
+}
+
+impl AcquireCall {
+    /// An error about this limiter, which it names if it is one of several.
+    pub(crate) fn named(&self, limit: &LimitCall, error: Error) -> Error {
+        if self.limits.len() > 1 { error.in_limiter(&limit.keys.hash) } else { error }
     }
 }
 
@@ -226,7 +246,7 @@ pub(crate) struct AcquireReply {
     /// The permits of an earlier grant: that a key has, instead of those that the call asked for, or that an earlier
     /// attempt was granted under a policy.
     pub(crate) granted_before: Option<u64>,
-    /// The reply of each limiter of a group, in the call's order; none for a limiter alone.
+    /// The reply of each limiter, in the call's order; none for a limiter alone, whose reply this is.
     pub(crate) limits: Vec<AcquireReply>,
     /// What a limiter with a policy says of the call's grant.
     pub(crate) mark: Option<Marked>,
@@ -262,15 +282,23 @@ impl AcquireReply {
         }
     }
 
-    /// The reply about several limiters, from that of each: with the fewest permits left, and the rate of the shortest
-    /// interval, which decides whether an answer is late.
-    pub(crate) fn of_group(mut limits: Vec<AcquireReply>, outcomes: Vec<OutcomeGroup>) -> Self {
+    /// The reply about these limiters, from that of each without outcomes. That about several is with the fewest permits
+    /// left, and the rate of the shortest interval, which decides whether an answer is late.
+    pub(crate) fn of_limits(mut limits: Vec<AcquireReply>, outcomes: Vec<OutcomeGroup>) -> Self {
+        if limits.len() == 1 {
+            return AcquireReply { outcomes, ..limits.remove(0) };
+        }
         limits.iter_mut().for_each(|limit| limit.outcomes.clone_from(&outcomes));
         let (now, entry_date) = (limits[0].now, limits[0].entry_date);
         let rate = limits.iter().map(|limit| limit.rate).min_by_key(Rate::interval_ms);
         let rate = rate.unwrap_or_else(|| unreachable!("a group has at least one limiter"));
         let left = limits.iter().map(|limit| limit.left).min().unwrap_or(0);
         AcquireReply { entry_date, limits, ..AcquireReply::new(now, rate, left, outcomes) }
+    }
+
+    /// The reply about each limiter.
+    pub(crate) fn limits(&self) -> &[AcquireReply] {
+        if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits }
     }
 
     /// The rate that the client has now seen; `None` if no more than before. A call whose requests all exceed
@@ -346,6 +374,31 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(not(shuttle))]
+    impl AcquireCall {
+        /// A call for one limiter that asks for nothing special.
+        pub(crate) fn usual(now: Option<i64>, id: EntryId, limit: LimitCall) -> Self {
+            AcquireCall {
+                now,
+                id,
+                expects_expired: false,
+                audit_limit: 0,
+                hold_ms: 0,
+                earlier: Earlier::default(),
+                share: None,
+                reserve: false,
+                headroom: None,
+                limits: vec![limit],
+            }
+        }
+
+        /// The call with a change to what it asks of its first limiter.
+        pub(crate) fn with(mut self, change: impl FnOnce(&mut LimitCall)) -> Self {
+            change(&mut self.limits[0]);
+            self
+        }
+    }
 
     fn code(source: &str) -> impl Iterator<Item = &str> {
         source.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("--"))

@@ -17,7 +17,6 @@ use crate::wire::keys::Keys;
 use crate::wire::{FIELDS, KEEP_ALIVE, TYPE, integer, mode_text, texts};
 
 mod acquire;
-mod acquire_all;
 mod charge;
 mod give_back;
 #[cfg(any(feature = "admin", test))]
@@ -25,7 +24,6 @@ mod inspect;
 mod keys;
 mod peek;
 mod policy;
-mod policy_all;
 mod policy_script;
 mod rates;
 mod remove_unused;
@@ -34,7 +32,6 @@ mod semaphore;
 mod server;
 
 pub(crate) use acquire::*;
-pub(crate) use acquire_all::*;
 pub(crate) use charge::*;
 pub(crate) use give_back::*;
 #[cfg(any(feature = "admin", test))]
@@ -42,7 +39,6 @@ pub(crate) use inspect::*;
 pub use keys::*;
 pub use peek::*;
 pub(crate) use policy::*;
-pub(crate) use policy_all::*;
 pub(crate) use rates::*;
 pub(crate) use remove_unused::*;
 pub use repair::*;

@@ -8,26 +8,37 @@ use std::sync::Arc;
 use super::policy_script::script;
 use super::*;
 use crate::clock::system_ms;
-use crate::policy::decide::decide_alone;
-use crate::policy::frame::{Limiter, Record};
+use crate::policy::frame::Limiter;
 use crate::policy::packed;
 use crate::policy::window::{Grid, Window};
-use crate::policy::{ChangeRule, Followed, Kind, Mark, Notes, Policy};
+use crate::policy::{ChangeRule, Followed, Kind, Mark, Policy};
 use crate::rt;
+
+mod acquire;
 
 script!(SET_RGCRA, AtReceiver: "policy/set_rgcra");
 
-/// Requests for one limiter with a policy, decided in this order.
+/// Requests for limiters with a policy, decided in this order: each takes from all of them, or from none.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyCall {
-    pub(crate) of: Followed,
     /// The time in epoch microseconds; `None` for the store's own clock.
     pub(crate) at: Option<i64>,
     pub(crate) lane: LaneCall,
+    pub(crate) limits: Vec<PolicyLimit>,
+    /// Whether the limiters are those of a group: in one, even by itself, a queue grants only what starts at once.
+    pub(crate) is_group: bool,
+}
+
+/// What a call asks of one limiter.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyLimit {
+    pub(crate) keys: Keys,
+    pub(crate) of: Followed,
+    /// Each limiter of a call has equally many requests, with the same waits.
     pub(crate) groups: Vec<RequestGroup>,
 }
 
-/// A numbered call of a lane: it counts once. A lane belongs to one client and one limiter, and has one call in
+/// A numbered call of a lane: it counts once. A lane belongs to one client and one limiter or group, and has one call in
 /// flight.
 #[derive(Clone, Debug)]
 pub(crate) struct LaneCall {
@@ -135,7 +146,7 @@ fn command(
 
 /// The policy to repeat a call with if a server answers that no window of the calendar contains its time, or that
 /// other parameters are in force: with these, around its time.
-pub(super) fn corrected(of: &Followed, answer: ServerAnswer<'_>) -> Option<Followed> {
+fn corrected(of: &Followed, answer: ServerAnswer<'_>) -> Option<Followed> {
     let now = answer.integer(1).filter(|_| answer.integer(0) == Some(-10))?;
     if let Kind::Foreign(_) = of.rules.0 {
         return Some(around(of, now));
@@ -143,89 +154,6 @@ pub(super) fn corrected(of: &Followed, answer: ServerAnswer<'_>) -> Option<Follo
     let mut stored = Policy::parse(&packed::text(answer.bytes(2)?))?;
     stored.calendar_mut()?.around = Some(now);
     (stored != of.rules).then_some(Followed { rules: stored, ..*of })
-}
-
-impl PolicyCall {
-    pub(super) fn arguments(&self) -> [Vec<u8>; 9] {
-        arguments(&self.of, self.at, "", Some(&self.lane), pack_groups(&self.groups))
-    }
-}
-
-/// The replies of an answer's limiters, which have these rates, without outcomes, and the outcomes of its requests.
-pub(super) fn read_decision(
-    answer: ServerAnswer<'_>,
-    rates: impl ExactSizeIterator<Item = Rate>,
-) -> Option<(Vec<AcquireReply>, Vec<OutcomeGroup>)> {
-    let (now, found) = (answer.integer(1)?, answer.list(2)?);
-    if found.len() != rates.len() {
-        return None;
-    }
-    let limits = rates.enumerate().map(|(at, rate)| {
-        let limit = found.list(at)?;
-        let (mark, at) = ((limit.integer(1)?, limit.unsigned(2)?), limit.integer(3)?);
-        Some(AcquireReply {
-            granted_before: limit.unsigned(4)?.checked_sub(1),
-            notes: Notes {
-                is_replay: limit.unsigned(4)? > 0,
-                given_back: limit.unsigned(5)?,
-                has_changed: limit.unsigned(6)? & 1 > 0,
-                went_back: limit.unsigned(6)? & 2 > 0,
-            },
-            ..marked(rate, limit.unsigned(0)?, Marked { mark, at, now })
-        })
-    });
-    let (mut outcomes, mut place) = (Vec::new(), 3);
-    while place < answer.len() {
-        let [count, kind, number] = [place, place + 1, place + 2].map(|at| answer.unsigned(at));
-        let (count, kind, number) = (count?, kind?, number?);
-        place += 3;
-        let wait = Wait { us: number, at_least: kind % 2 == 0 };
-        let outcome = match kind % 10 {
-            0 => Outcome::Granted,
-            1 | 2 => Outcome::Refused(wait, u8::try_from(kind / 10).ok()?),
-            3 | 4 => Outcome::Waiting(wait),
-            5 => Outcome::ExceedsRate,
-            8 => {
-                let mark = (answer.integer(place)?, answer.unsigned(place + 1)?);
-                place += 2;
-                Outcome::Scheduled { start: i64::try_from(number).ok()?, mark }
-            }
-            _ => return None,
-        };
-        push_outcome(&mut outcomes, count, outcome);
-    }
-    Some((limits.collect::<Option<_>>()?, outcomes))
-}
-
-fn marked(rate: Rate, left: u64, mark: Marked) -> AcquireReply {
-    let left = left.min(MAX_EXACT) as i64;
-    AcquireReply { mark: Some(mark), ..AcquireReply::new(mark.now / 1000, rate, left, Vec::new()) }
-}
-
-/// The reply about a limiter after a call, without outcomes.
-pub(super) fn after(limiter: &Limiter, rate: Rate) -> AcquireReply {
-    let (replay, now) = (limiter.replay.as_ref(), limiter.now);
-    let (mark, at) = replay.map_or_else(|| (limiter.mark(), now), |it| (it.mark, it.at));
-    AcquireReply {
-        granted_before: replay.map(|record| record.total),
-        notes: limiter.notes,
-        ..marked(rate, limiter.available(), Marked { mark, at, now })
-    }
-}
-
-/// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
-fn of_record(bytes: &[u8], count: u64, rate: Rate) -> Option<AcquireReply> {
-    let (record, start) = bytes.split_at(bytes.len().min(Record::LONGEST));
-    let has_fraction = record.len() == Record::LONGEST;
-    let record = Record::parse(&packed::text(record), has_fraction)?;
-    let start = packed::unpacked(&packed::text(start), [7]);
-    let Record { at, mark, left, .. } = record;
-    let outcome = match start {
-        Some(start) => Outcome::Scheduled { start: start[0] as i64, mark },
-        None => Outcome::Granted,
-    };
-    let outcomes = vec![OutcomeGroup { count, outcome }];
-    Some(AcquireReply { outcomes, ..marked(rate, left, Marked { mark, at, now: at }) })
 }
 
 /// What a cluster and a correction make of a call with a policy.
@@ -239,37 +167,6 @@ macro_rules! by_its_policy {
             Some(Self { of: corrected(&self.of, answer)?, ..self.clone() })
         }
     };
-}
-
-impl StoreCall for PolicyCall {
-    type Reply = AcquireReply;
-
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<AcquireReply, Error> {
-        let mut limiter =
-            Limiter::read(space, keys, self.at, &self.of, ChangeRule::Keep, Some(&self.lane))?;
-        let (outcomes, share) = decide_alone(&mut limiter, &self.groups);
-        match limiter.replay {
-            None => limiter.write_taken(space, keys, &share, self.groups.is_empty())?,
-            Some(_) => limiter.confirm(space, keys)?,
-        }
-        Ok(AcquireReply { outcomes, ..after(&limiter, self.of.rate()) })
-    }
-
-    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        let groups = pack_groups(&self.groups);
-        command(&self.of, self.at, keys, "", Some(&self.lane), groups)
-    }
-
-    by_its_policy!();
-
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-        let rate = self.of.rate();
-        if let Some(record) = answer.bytes(0) {
-            return of_record(record, request_count(&self.groups), rate);
-        }
-        let (mut limits, outcomes) = read_decision(answer, std::iter::once(rate))?;
-        Some(AcquireReply { outcomes, ..limits.pop()? })
-    }
 }
 
 /// Gives back permits of a grant; the reply is how many of them are available again.

@@ -7,42 +7,17 @@
 use super::*;
 use crate::rate::exact;
 
-pub(crate) fn acquire(
-    space: &mut Keyspace,
-    keys: &Keys,
-    call: &AcquireCall,
-) -> Result<AcquireReply, Error> {
+pub(crate) fn acquire(space: &mut Keyspace, call: &AcquireCall) -> Result<AcquireReply, Error> {
     if call.id.is_of_key()
-        && let Some(reply) = granted_before(space, keys, call)?
+        && let Some(reply) = granted_before(space, call)?
     {
         return Ok(reply);
     }
-    let decided = carry_out(space, &[(keys, call)]);
-    let (mut limits, outcomes) = decided.map_err(|(_, error)| error)?;
-    Ok(AcquireReply { outcomes, ..limits.remove(0) })
-}
 
-/// Decides requests that take from all of these limiters or from none.
-pub(crate) fn acquire_all(
-    space: &mut Keyspace,
-    calls: &[(Keys, AcquireCall)],
-) -> Result<AcquireReply, Error> {
-    let limits: Vec<_> = calls.iter().map(|(keys, call)| (keys, call)).collect();
-    match carry_out(space, &limits) {
-        Ok((limits, outcomes)) => Ok(AcquireReply::of_group(limits, outcomes)),
-        Err((at, error)) => Err(error.in_limiter(&calls[at].0.hash)),
-    }
-}
-
-/// An error comes with the number of its limiter.
-fn carry_out(
-    space: &mut Keyspace,
-    calls: &[(&Keys, &AcquireCall)],
-) -> Result<(Vec<AcquireReply>, Vec<OutcomeGroup>), (usize, Error)> {
     // Read.
-    let limits = calls.iter().enumerate().map(|(at, (keys, call))| {
-        OpenLimiter::read(space, keys, call).map_err(|error| (at, error))
-    });
+    let named = |asked| move |error| call.named(asked, error);
+    let limits = call.limits.iter();
+    let limits = limits.map(|it| OpenLimiter::read(space, call, it).map_err(named(it)));
     let mut limits = limits.collect::<Result<Vec<_>, _>>()?;
 
     // Decide.
@@ -54,7 +29,7 @@ fn carry_out(
         limits.iter_mut().for_each(|limit| limit.free = limit.own_permits);
     }
     let (share, holders, reserved) = match &limits[..] {
-        [limit] => decide_alone(limit).map_err(|error| (0, error))?,
+        [limit] => decide_alone(limit)?,
         _ => (None, None, None),
     };
     let outcomes = match reserved {
@@ -80,16 +55,15 @@ fn carry_out(
         let reply = AcquireReply::new(entry_date - (date - t), rate, left, Vec::new());
         AcquireReply { entry_date, holders, repaired, ..reply }
     });
-    let reply = (replies.collect(), outcomes);
+    let reply = AcquireReply::of_limits(replies.collect(), outcomes);
     if !is_written {
         return Ok(reply);
     }
-    let writes = limits.into_iter().zip(calls);
-    let writes = writes.map(|(limit, (keys, _))| limit.into_write(keys, reserved));
+    let writes = limits.into_iter().map(|limit| limit.into_write(reserved));
 
     // Write.
-    for (at, write) in writes.collect::<Vec<_>>().into_iter().enumerate() {
-        write(space).map_err(|error| (at, error))?;
+    for (write, it) in writes.collect::<Vec<_>>().into_iter().zip(&call.limits) {
+        write(space).map_err(named(it))?;
     }
     Ok(reply)
 }
@@ -99,8 +73,8 @@ fn carry_out(
 type Alone = (Option<ClientShare>, Option<Holders>, Option<(i64, i64)>);
 
 fn decide_alone(limit: &OpenLimiter<'_, '_>) -> Result<Alone, Error> {
-    let OpenLimiter { call, live, headroom, own_permits, kept, free, .. } = limit;
-    let single = match call.groups[..] {
+    let OpenLimiter { call, asked, live, headroom, own_permits, kept, free, .. } = limit;
+    let single = match asked.groups[..] {
         [RequestGroup { count: 1, permits, max_wait_ms }] if call.reserve => {
             Some((i64::try_from(permits).unwrap_or(i64::MAX), max_wait_ms))
         }
@@ -136,6 +110,7 @@ fn decide_alone(limit: &OpenLimiter<'_, '_>) -> Result<Alone, Error> {
 /// A limiter as a call finds it, and what its requests make of it.
 pub(super) struct OpenLimiter<'k, 's> {
     pub(super) call: &'k AcquireCall,
+    pub(super) asked: &'k LimitCall,
     pub(super) live: LiveLog<'k, 's>,
     /// The date of what the call grants.
     pub(super) date: i64,
@@ -163,29 +138,30 @@ impl<'k, 's> OpenLimiter<'k, 's> {
     /// Reads the limiter, and as much of its log as the decision needs.
     pub(super) fn read(
         space: &'s Keyspace,
-        keys: &'k Keys,
         call: &'k AcquireCall,
+        asked: &'k LimitCall,
     ) -> Result<Self, Error> {
-        let limiter = StoredLimiter::read(space, keys, call.create.as_ref())?;
+        let LimitCall { keys, seen, create, groups } = asked;
+        let limiter = StoredLimiter::read(space, keys, create.as_ref())?;
         let before = limiter.read_value(space)?;
         let log = space.log_or_empty(limiter.log)?;
         // Not before what an earlier attempt has seen of the server's clock.
-        let seen = call.earlier.since.filter(|_| call.earlier.is_again);
-        let t = space.time(call.now).max(seen.map_or(i64::MIN, |seen| seen.saturating_add(1)));
+        let since = call.earlier.since.filter(|_| call.earlier.is_again);
+        let t = space.time(call.now).max(since.map_or(i64::MIN, |since| since.saturating_add(1)));
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
         let headroom = call.headroom.map_or(0, |part| part.headroom(limiter.rate as u64) as i64);
-        let (own, overtaken) = find_own(log, call, date);
+        let (own, overtaken) = find_own(log, call, total_permits(groups), date);
         let own_permits = own.iter().map(|part| part.permits).sum();
         let kept = may_be_in_use(&own, call, limiter.cutoff(t));
         let known = before.map(|v| v + own_permits);
         let mut live = LiveLog::read(log, (limiter, t), own, DROP_LIMIT);
         live.look_at_oldest()?;
-        let mut value = settle(call.seen, known, &live)?;
-        let refuses = demand(&call.groups, limiter.rate - headroom) > value.v - headroom;
-        let deficit =
-            heal(&mut value, &mut live, refuses, audit_limit(call.seen, call.audit_limit))?;
+        let mut value = settle(*seen, known, &live)?;
+        let refuses = demand(groups, limiter.rate - headroom) > value.v - headroom;
+        let deficit = heal(&mut value, &mut live, refuses, audit_limit(*seen, call.audit_limit))?;
         Ok(OpenLimiter {
             call,
+            asked,
             live,
             date,
             headroom,
@@ -211,16 +187,15 @@ impl<'k, 's> OpenLimiter<'k, 's> {
     /// Writes the limiter after the decision; the result no longer borrows the keyspace.
     pub(super) fn into_write(
         self,
-        keys: &'k Keys,
         reserved: Option<(i64, i64)>,
     ) -> impl FnOnce(&mut Keyspace) -> Result<(), Error> + use<'k> {
-        let OpenLimiter { call, live, date, before, value, headroom, free, granted, .. } = self;
+        let OpenLimiter { call, asked, live, date, before, value, .. } = self;
         let (limiter, t, id) = (live.limiter, live.t, call.id);
-        let (debt, changes) = (live.changes.debt, live.changes);
-        let value = NewValue { v: free + headroom, ..value };
+        let (debt, changes, granted) = (live.changes.debt, live.changes, self.granted);
+        let value = NewValue { v: self.free + self.headroom, ..value };
         move |space| {
-            if let Some(rate) = &call.create {
-                create(space, keys, rate)?;
+            if let Some(rate) = &asked.create {
+                create(space, &asked.keys, rate)?;
             }
             limiter.write(space, before, value, changes, |log| {
                 write_entries(log, debt, |number| id.debt(number), t);

@@ -4,10 +4,15 @@
 
 use super::*;
 
-/// The entries written by earlier attempts of this call. If this attempt, whose date is `date`, is a duplicate, or
-/// a later one came first: the entries that those wrote, and their date.
-pub(super) fn find_own(log: &Log, call: &AcquireCall, date: i64) -> (Vec<Part>, Option<i64>) {
-    let total = i64::try_from(total_permits(&call.groups)).unwrap_or(i64::MAX);
+/// The entries written by earlier attempts of this call, which asks for `total` permits. If this attempt, whose date is
+/// `date`, is a duplicate, or a later one came first: the entries that those wrote, and their date.
+pub(super) fn find_own(
+    log: &Log,
+    call: &AcquireCall,
+    total: u64,
+    date: i64,
+) -> (Vec<Part>, Option<i64>) {
+    let total = i64::try_from(total).unwrap_or(i64::MAX);
     let Earlier { is_again, since, dates, reserved } = &call.earlier;
     let since = since.unwrap_or(date.saturating_sub(1));
     let mut own = log.of_id(call.id);
@@ -42,10 +47,11 @@ pub(super) fn may_be_in_use(own: &[Part], call: &AcquireCall, cutoff: i64) -> i6
 /// The answer if the log has a live entry of the call's id: what is left of that grant, whatever the call asks for.
 pub(super) fn granted_before(
     space: &Keyspace,
-    keys: &Keys,
     call: &AcquireCall,
 ) -> Result<Option<AcquireReply>, Error> {
-    let Ok(limiter) = StoredLimiter::read(space, keys, None) else { return Ok(None) };
+    let Ok(limiter) = StoredLimiter::read(space, &call.limits[0].keys, None) else {
+        return Ok(None);
+    };
     let left = limiter.read_value(space)?.unwrap_or(0);
     let now = space.time(call.now);
     let cutoff = limiter.cutoff(now);

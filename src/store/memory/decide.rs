@@ -6,19 +6,18 @@ use super::*;
 
 /// Decides the requests, each of which takes from all limiters or from none. `share` limits those that can wait.
 /// `is_overtaken`: another attempt was granted what is free; those that got nothing from it are refused again. If an
-/// expired entry is left in a log, requests that do not fit are left undecided. An error comes with the number of the
-/// limiter whose log cannot be read.
+/// expired entry is left in a log, requests that do not fit are left undecided.
 pub(super) fn decide(
     limits: &mut [OpenLimiter<'_, '_>],
     mut share: Option<ClientShare>,
     is_overtaken: bool,
-) -> Result<Vec<OutcomeGroup>, (usize, Error)> {
+) -> Result<Vec<OutcomeGroup>, Error> {
     let mut outcomes = Vec::new();
     let is_settled = is_overtaken || limits.iter().all(|limit| limit.live.is_settled);
     let (mut waiting, mut undecided) = (0, false);
     let (mut last, mut by) = (Wait::of_ms(1, true), 0);
-    for k in 0..limits[0].call.groups.len() {
-        let RequestGroup { max_wait_ms, mut count, .. } = limits[0].call.groups[k];
+    for k in 0..limits[0].asked.groups.len() {
+        let RequestGroup { max_wait_ms, mut count, .. } = limits[0].asked.groups[k];
         if !undecided && limits.iter().any(|limit| limit.permits(k) > limit.most()) {
             push_outcome(&mut outcomes, count, Outcome::ExceedsRate);
             continue;
@@ -81,17 +80,13 @@ fn fitting(limits: &[OpenLimiter<'_, '_>], k: usize, count: u64) -> u64 {
 
 /// How long a request has to wait until all limiters have its permits, and for which longest. It may take longer
 /// if one of them may.
-fn longest_wait(
-    limits: &[OpenLimiter<'_, '_>],
-    k: usize,
-    by: &mut u8,
-) -> Result<Wait, (usize, Error)> {
+fn longest_wait(limits: &[OpenLimiter<'_, '_>], k: usize, by: &mut u8) -> Result<Wait, Error> {
     let mut longest = Wait::of_ms(0, false);
     for (at, limit) in limits.iter().enumerate() {
         let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(limit.free);
         if lacking > 0 {
             let wait = limit.live.wait_for(lacking, (limit.date, limit.granted));
-            let wait = wait.map_err(|error| (at, error))?;
+            let wait = wait.map_err(|error| limit.call.named(limit.asked, error))?;
             longest.at_least |= wait.at_least;
             if wait.us > longest.us {
                 (longest.us, *by) = (wait.us, at as u8);
@@ -109,7 +104,7 @@ impl OpenLimiter<'_, '_> {
 
     /// What each request of the k-th group asks of this limiter.
     fn permits(&self, k: usize) -> i64 {
-        i64::try_from(self.call.groups[k].permits).unwrap_or(i64::MAX)
+        i64::try_from(self.asked.groups[k].permits).unwrap_or(i64::MAX)
     }
 
     fn queue(&mut self, k: usize, count: u64) {

@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
-    AcquireCall, AcquireReply, ChargeCall, ConfigCall, Earlier, InspectCall, KeysCall, PeekCall,
-    RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup, ServerTimeCall, SizeCall,
-    StoreCall,
+    AcquireCall, AcquireReply, ChargeCall, ConfigCall, Earlier, InspectCall, KeysCall, LimitCall,
+    PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup, ServerTimeCall,
+    SizeCall, StoreCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -47,21 +47,25 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     RepairCall { now, id, only_look: true }.read(answer);
     let requests = 1 + number % 4;
     for seen in [None, Some(Rate::from_wire(Mode::Overall, 10, 1000, 0))] {
-        let call = AcquireCall {
+        let groups = vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }];
+        let limit = LimitCall { keys: Keys::new("api", "c"), seen, create: None, groups };
+        let mut call = AcquireCall {
             now,
             id,
-            seen,
             expects_expired: false,
             audit_limit: 0,
-            create: None,
             hold_ms: 0,
             earlier: Earlier::default(),
             share: None,
             reserve: false,
             headroom: None,
-            groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }],
+            limits: vec![limit.clone()],
         };
         call.corrected(answer);
+        if let Some(reply) = call.read(answer) {
+            settle(requests, reply);
+        }
+        call.limits.push(limit);
         if let Some(reply) = call.read(answer) {
             settle(requests, reply);
         }

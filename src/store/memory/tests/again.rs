@@ -76,7 +76,7 @@ fn a_repeated_attempt_that_comes_twice_or_after_a_later_one_grants_nothing() {
 #[test]
 fn an_attempt_that_was_overtaken_does_not_create_the_limiter_either() {
     let mut c = limiter(10);
-    let first = AcquireCall { create: Some(rate(10)), ..c.call(&[request(3, 0)]) };
+    let first = c.call(&[request(3, 0)]).with(|it| it.create = Some(rate(10)));
     c.send(first.clone()).unwrap();
     c.store.raw_del("api");
     let before = c.store.snapshot();
@@ -111,7 +111,8 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
 fn by_the_servers_clock(c: &Client, call: AcquireCall) -> (AcquireCall, AcquireCall) {
     let last = c.clock.now() - 1;
     let first = AcquireCall { now: None, earlier: Earlier::first_since(last), ..call };
-    let again = AcquireCall { seen: None, earlier: Earlier::since(last), ..first.clone() };
+    let again = AcquireCall { earlier: Earlier::since(last), ..first.clone() };
+    let again = again.with(|it| it.seen = None);
     (first, again)
 }
 
@@ -164,9 +165,10 @@ fn a_late_attempt_by_the_servers_clock_takes_nothing_back_in_a_group() {
     short.set(Rate::from_wire(Mode::Overall, 10, 100, 0), StateRule::Drop);
     let call = c.call(&[request(3, 0)]);
     let (first, again) = by_the_servers_clock(&c, call);
-    let of_both = |call: AcquireCall| {
-        let of_short = AcquireCall { seen: None, ..call.clone() };
-        AcquireAllCall(vec![(c.keys.clone(), call), (short.keys.clone(), of_short)])
+    let of_both = |mut call: AcquireCall| {
+        let of_short = LimitCall { keys: short.keys.clone(), seen: None, ..call.limits[0].clone() };
+        call.limits.push(of_short);
+        call
     };
     let (first, again) = (of_both(first), of_both(again));
     c.store.run(&c.keys, &first).unwrap();

@@ -73,7 +73,7 @@ fn a_limiter_without_its_fields_is_not_initialized() {
     assert_eq!(detail(&mut c), "rate, interval and type are missing");
     // A call that carries its rate fills a hash without a type, and no other.
     c.store.raw_hset("api", "type", "0");
-    let create = AcquireCall { create: Some(rate(5)), ..c.call(&[request(1, 0)]) };
+    let create = c.call(&[request(1, 0)]).with(|it| it.create = Some(rate(5)));
     let kind = error(&c, |c| c.store.run(&c.keys, &create).err());
     assert_eq!(kind, (ErrorKind::NotInitialized, "rate and interval are missing".to_owned()));
     c.store.flush();
@@ -93,7 +93,7 @@ fn a_key_of_another_type_is_found_before_anything_is_written() {
         for kind in errors(&mut c) {
             assert_eq!(kind.0, ErrorKind::WrongType, "{key}");
         }
-        let create = AcquireCall { create: Some(rate(5)), ..c.call(&[request(1, 0)]) };
+        let create = c.call(&[request(1, 0)]).with(|it| it.create = Some(rate(5)));
         let kind = error(&c, |c| c.store.run(&c.keys, &create).err());
         assert_eq!(kind.0, ErrorKind::WrongType, "{key}");
         // Those of the mode that is not in force do not matter.

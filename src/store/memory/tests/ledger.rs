@@ -190,11 +190,12 @@ impl World {
                 made.until.get_or_insert(until);
             }
         }
-        call.seen = self.clients[by].seen;
+        call.limits[0].seen = self.clients[by].seen;
         let before =
             self.store().raw_get(&self.keys(by).0).and_then(|text| text.parse::<i64>().ok());
-        let is_known = call.seen.map_or(self.mode == Mode::Overall, |seen| seen == self.in_force());
-        let (groups, earlier) = (call.groups.clone(), call.earlier.clone());
+        let is_known =
+            call.limits[0].seen.map_or(self.mode == Mode::Overall, |seen| seen == self.in_force());
+        let (groups, earlier) = (call.limits[0].groups.clone(), call.earlier.clone());
         let reply = self.clients[by].send(call).expect("no error");
         assert_eq!(reply.rate.permits(), self.rate);
         // What a release gave back is not taken away, though its entries are still in the log; unless it is more, with
@@ -272,7 +273,7 @@ impl World {
                 let reply = self.send(by, call);
                 // Granted under a rate that has been lowered since: the page's third exception.
                 let checked = pending.changes == self.changes;
-                let groups = pending.first.groups.clone();
+                let groups = pending.first.limits[0].groups.clone();
                 self.granted(by, pending.first.id, &reply, &groups, checked);
                 self.late[by] = Some(pending.first);
             }
@@ -320,7 +321,7 @@ impl World {
                     self.reserved_until = self.reserved_until.max(date);
                     self.reserved[by] = Some((call, date));
                 } else {
-                    self.granted(by, call.id, &reply, &call.groups, true);
+                    self.granted(by, call.id, &reply, &call.limits[0].groups, true);
                     if reply.outcomes[0].outcome == Outcome::Granted {
                         self.late[by] = Some(call);
                     }

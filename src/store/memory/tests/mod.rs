@@ -95,23 +95,13 @@ impl Client {
     }
 
     fn call(&mut self, groups: &[RequestGroup]) -> AcquireCall {
-        AcquireCall {
-            now: Some(self.clock.now()),
-            id: self.fresh_id(),
-            seen: self.seen,
-            expects_expired: false,
-            audit_limit: 0,
-            create: None,
-            hold_ms: 0,
-            earlier: Earlier::default(),
-            share: None,
-            reserve: false,
-            headroom: None,
-            groups: groups.to_vec(),
-        }
+        let (keys, seen) = (self.keys.clone(), self.seen);
+        let limit = LimitCall { keys, seen, create: None, groups: groups.to_vec() };
+        AcquireCall::usual(Some(self.clock.now()), self.fresh_id(), limit)
     }
 
     fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Error> {
+        let call = call.with(|it| it.keys = self.keys.clone());
         let reply = self.store.run(&self.keys, &call)?;
         self.seen = reply.seen().or(self.seen);
         Ok(reply)

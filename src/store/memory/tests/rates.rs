@@ -71,19 +71,19 @@ fn divergence_18_a_hash_that_lacks_its_rate_is_an_error() {
 #[test]
 fn an_acquire_that_carries_its_rate_creates_the_limiter() {
     let mut c = client();
-    let call = AcquireCall { create: Some(keep(10, 5000)), ..c.call(&[request(4, 0)]) };
+    let call = c.call(&[request(4, 0)]).with(|it| it.create = Some(keep(10, 5000)));
     let reply = c.send(call.clone()).unwrap();
     assert_eq!((reply.left, reply.rate), (6, keep(10, 5000)));
     for key in ["api", "{api}:value", "{api}:permits"] {
         assert_eq!(c.store.raw_pttl(key), Some(5000));
     }
     // A rate that stands there stays.
-    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[request(4, 0)]) };
+    let call = c.call(&[request(4, 0)]).with(|it| it.create = Some(rate(3)));
     assert_eq!(c.send(call).unwrap().rate, keep(10, 5000));
     // Expired with all its keys, it is made anew.
     c.clock.advance(5001);
     assert!(c.store.key_names().is_empty());
-    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[request(1, 0)]) };
+    let call = c.call(&[request(1, 0)]).with(|it| it.create = Some(rate(3)));
     assert_eq!(c.send(call).unwrap().left, 2);
 }
 
@@ -91,12 +91,12 @@ fn an_acquire_that_carries_its_rate_creates_the_limiter() {
 fn a_call_that_cannot_be_served_creates_nothing() {
     let mut c = client();
     let create = Some(rate(10));
-    let call = AcquireCall { create, ..c.call(&[request(11, 0), request(12, 500)]) };
+    let call = c.call(&[request(11, 0), request(12, 500)]).with(|it| it.create = create);
     let reply = c.send(call).unwrap();
     assert_eq!((reply.outcomes[0].count, reply.outcomes[0].outcome), (2, Outcome::ExceedsRate));
     assert_eq!((reply.rate, c.seen), (rate(10), None));
     assert!(c.store.key_names().is_empty());
-    let call = AcquireCall { create, ..c.call(&[request(11, 0), request(10, 0)]) };
+    let call = c.call(&[request(11, 0), request(10, 0)]).with(|it| it.create = create);
     assert_eq!(c.send(call).unwrap().outcomes[1].outcome, Outcome::Granted);
     assert_eq!(c.store.run(&c.keys, &ConfigCall).unwrap(), Some(rate(10)));
 }
@@ -106,7 +106,7 @@ fn a_creation_that_leaves_an_unreadable_hash_does_not_happen() {
     let mut c = client();
     c.store.raw_hset("api", "rate", "many");
     let before = c.store.snapshot();
-    let call = AcquireCall { create: Some(rate(10)), ..c.call(&[request(4, 0)]) };
+    let call = c.call(&[request(4, 0)]).with(|it| it.create = Some(rate(10)));
     assert_eq!(c.send(call).unwrap_err().kind(), ErrorKind::CorruptState);
     assert_eq!(c.store.snapshot(), before);
 }

@@ -112,7 +112,7 @@ fn there_is_none_that_would_take_too_long_or_exceed_the_share() {
     };
     let call = large(&mut c, 1, 10);
     let groups = vec![request(10, 949)];
-    refuses(&mut c, AcquireCall { groups, ..call.clone() });
+    refuses(&mut c, call.clone().with(|it| it.groups = groups));
     // A request for more than the share, of a client that had one before.
     let share = Some(ShareTerms { may_exceed: false, ..SHARED });
     refuses(&mut c, AcquireCall { share, ..call.clone() });
@@ -168,7 +168,7 @@ fn what_was_granted_to_a_later_attempt_is_not_reserved_again() {
     // Less is left than it was granted.
     c.set(rate(8), StateRule::Keep);
     c.clock.advance(5);
-    let late = AcquireCall { now: None, seen: None, ..due };
+    let late = AcquireCall { now: None, ..due }.with(|it| it.seen = None);
     let outcome = c.send(late).unwrap().outcomes[0].outcome;
     assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     assert_eq!((c.value(), c.sum(), c.log().last()), (Some(-2), 10, Some(&(1155, 4))));
@@ -239,7 +239,9 @@ fn an_audit_finds_nothing_to_heal() {
     // A new client's first call, one that sums any log, and a look.
     for seen in [None, c.seen] {
         let audit = c.call(&[request(1, 0)]);
-        let reply = c.send(AcquireCall { seen, audit_limit: u64::MAX, ..audit }).unwrap();
+        let reply = c
+            .send(AcquireCall { audit_limit: u64::MAX, ..audit }.with(|it| it.seen = seen))
+            .unwrap();
         assert!(matches!(reply.outcomes[0].outcome, Outcome::Refused(..)), "{reply:?}");
         assert_eq!(reply.left, -10);
     }
@@ -278,11 +280,11 @@ fn there_is_none_for_longer_than_a_minute() {
     let slow = Rate::from_wire(Mode::Overall, 10, 100_000, 0);
     c.store.run(&c.keys, &TrySetRateCall(slow)).unwrap();
     c.grant(10);
-    let call = AcquireCall { groups: vec![request(10, 200_000)], ..large(&mut c, 1, 10) };
+    let call = large(&mut c, 1, 10).with(|it| it.groups = vec![request(10, 200_000)]);
     let outcome = c.send(call).unwrap().outcomes[0].outcome;
     assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     c.clock.advance(40_000);
-    let call = AcquireCall { groups: vec![request(10, 200_000)], ..large(&mut c, 1, 10) };
+    let call = large(&mut c, 1, 10).with(|it| it.groups = vec![request(10, 200_000)]);
     assert_eq!(c.send(call).unwrap().outcomes[0].outcome, reserved(60_000));
 }
 

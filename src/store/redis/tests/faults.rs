@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::redis::reply;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, KeysCall, Outcome, RequestGroup, ServerTimeCall, SizeCall,
+    AcquireCall, AcquireReply, KeysCall, LimitCall, Outcome, RequestGroup, ServerTimeCall, SizeCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -28,20 +28,13 @@ fn keys() -> Keys {
 }
 
 fn call() -> AcquireCall {
-    AcquireCall {
-        now: Some(1_700_000_000_000),
-        id: EntryId(rand::random()),
+    let limit = LimitCall {
+        keys: keys(),
         seen: Some(Rate::from_wire(Mode::Overall, 1000, 60_000, 0)),
-        expects_expired: false,
-        audit_limit: 0,
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
-        hold_ms: 0,
-        earlier: Earlier::default(),
-        share: None,
-        reserve: false,
-        headroom: None,
         groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: 1 }],
-    }
+    };
+    AcquireCall::usual(Some(1_700_000_000_000), EntryId(rand::random()), limit)
 }
 
 async fn connected(server: &Server) -> Limited {

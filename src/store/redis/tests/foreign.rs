@@ -48,6 +48,10 @@ struct End {
 /// No key ends by itself during a step, which is shorter than this. Calls set longer times.
 const LEAST_MS: i64 = 500;
 
+fn keys(policy: &Policy, name: &str) -> Keys {
+    Keys::new(&foreign(policy).key(name).unwrap(), "c")
+}
+
 impl World {
     fn new() -> Self {
         let server = Server::start(&[]).expect("without a server nothing is compared");
@@ -110,26 +114,29 @@ impl World {
     }
 
     fn run<C: StoreCall>(&self, policy: &Policy, name: &str, call: C) -> Result<C::Reply, Error> {
-        let keys = Keys::new(&foreign(policy).key(name).unwrap(), "c");
-        self.runtime.block_on(self.store.run(&keys, call))
+        self.runtime.block_on(self.store.run(&keys(policy, name), call))
     }
 
     fn at(&self, at: i64) -> Option<i64> {
         (!self.is_real).then_some(at)
     }
 
-    fn call(&mut self, policy: &Policy, lane: &str, permits: u64, count: u64) -> PolicyCall {
+    fn call(
+        &mut self,
+        policy: &Policy,
+        name: &str,
+        lane: &str,
+        permits: u64,
+        count: u64,
+    ) -> PolicyCall {
         self.calls += 1;
-        PolicyCall {
-            of: policy.clone().into(),
-            at: self.at(self.now),
-            lane: LaneCall::new(lane.into(), self.calls),
-            groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
-        }
+        let (keys, of, at) = (keys(policy, name), policy.clone().into(), self.at(self.now));
+        let groups = vec![RequestGroup { permits, max_wait_ms: 0, count }];
+        PolicyCall::alone(keys, of, at, LaneCall::new(lane.into(), self.calls), groups)
     }
 
     fn give(&mut self, policy: &Policy, name: &str, mark: Mark, permits: u64) -> u64 {
-        let lane = self.call(policy, "bbbbbbbb1", 1, 1).lane;
+        let lane = self.call(policy, name, "bbbbbbbb1", 1, 1).lane;
         let (policy, at) = (policy.clone(), self.at(self.now));
         let call = PolicyRefundCall { of: policy.into(), at, lane, mark, permits };
         self.run(&call.of.rules.clone(), name, call).unwrap()

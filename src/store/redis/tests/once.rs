@@ -10,8 +10,8 @@ use crate::options::Fraction;
 use crate::rate::{Mode, Rate};
 use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RefundCall, RequestGroup,
-    ServerTimeCall, SetRateCall, ShareTerms, StateRule, TrySetRateCall, pack_groups,
+    AcquireCall, AcquireReply, Earlier, Holders, LimitCall, Outcome, OutcomeGroup, RefundCall,
+    RequestGroup, ServerTimeCall, SetRateCall, ShareTerms, StateRule, TrySetRateCall, pack_groups,
 };
 use crate::wire::entry::{ClientTag, EntryId, pack};
 use crate::wire::keys::Keys;
@@ -30,7 +30,7 @@ async fn client() -> Option<Client> {
     let server = Server::start(&[])?;
     let store = super::store(&server.url(), Duration::from_secs(5)).unwrap();
     let raw = server.raw();
-    let keys = Keys::new("api", "a");
+    let keys = keys();
     let rate = Rate::from_wire(Mode::Overall, 100, 60_000, 0);
     assert!(store.run(&keys, TrySetRateCall(rate)).await.unwrap());
     let mut client = Client { _server: server, store, raw, keys };
@@ -38,25 +38,27 @@ async fn client() -> Option<Client> {
     Some(client)
 }
 
+fn keys() -> Keys {
+    Keys::new("api", "a")
+}
+
+fn request(permits: u64) -> Vec<RequestGroup> {
+    vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }]
+}
+
 fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
-    AcquireCall {
-        now: Some(t),
-        id: EntryId([id; 16]),
+    let limit = LimitCall {
+        keys: keys(),
         seen: Some(Rate::from_wire(Mode::Overall, 100, 60_000, 0)),
-        expects_expired: false,
-        audit_limit: 0,
         create: None,
-        hold_ms: 0,
-        earlier: Earlier::default(),
-        share: None,
-        reserve: false,
-        headroom: None,
-        groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
-    }
+        groups: request(permits),
+    };
+    AcquireCall::usual(Some(t), EntryId([id; 16]), limit)
 }
 
 impl Client {
     async fn acquire(&mut self, call: AcquireCall) -> AcquireReply {
+        let call = call.with(|it| it.keys = self.keys.clone());
         self.store.run(&self.keys, call).await.unwrap()
     }
 
@@ -118,7 +120,7 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
         };
         assert!(client.store.run(&client.keys, change).await.unwrap());
         client.reset_commands();
-        let call = AcquireCall { seen: Some(seen), ..call(T0 + 1, id, 2) };
+        let call = call(T0 + 1, id, 2).with(|it| it.seen = Some(seen));
         let reply = client.acquire(call.clone()).await;
         assert_eq!((reply.rate, reply.left), (rate, rate.permits() as i64 - 2));
         assert_eq!(client.commands()["evalsha"], 2);
@@ -131,7 +133,8 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
         assert_eq!(found, [true, true, false, false]);
         // From then on its keys will do.
         client.reset_commands();
-        let next = AcquireCall { seen: reply.seen(), id: EntryId([id + 10; 16]), ..call };
+        let next = AcquireCall { id: EntryId([id + 10; 16]), ..call };
+        let next = next.with(|it| it.seen = reply.seen());
         assert_eq!(client.acquire(next).await.left, rate.permits() as i64 - 4);
         assert_eq!(client.commands()["evalsha"], 1);
     }
@@ -215,8 +218,8 @@ async fn an_attempt_that_is_overtaken_finds_its_grant_among_many_leases() {
 async fn an_attempt_that_arrives_twice_grants_once() {
     let Some(mut client) = client().await else { return };
     let batch = vec![RequestGroup { permits: 2, max_wait_ms: 5, count: 3 }];
-    for (id, groups) in [(1, call(0, 0, 1).groups), (2, call(0, 0, 4).groups), (3, batch)] {
-        let call = AcquireCall { groups, ..call(T0 + 10, id, 1) };
+    for (id, groups) in [(1, request(1)), (2, request(4)), (3, batch)] {
+        let call = call(T0 + 10, id, 1).with(|it| it.groups = groups);
         assert_eq!(client.outcome(call.clone()).await, Outcome::Granted);
         let before = (client.value(), client.log());
         assert_eq!(client.outcome(call).await, Outcome::Granted);
@@ -230,7 +233,7 @@ async fn a_batch_that_arrives_twice_finds_its_grant_after_a_refund() {
     let Some(mut client) = client().await else { return };
     let batch = |id, count| {
         let groups = vec![RequestGroup { permits: 2, max_wait_ms: 0, count }];
-        AcquireCall { groups, ..call(T0 + 10, id, 1) }
+        call(T0 + 10, id, 1).with(|it| it.groups = groups)
     };
     let reply = client.acquire(batch(1, 3)).await;
     let refund =
@@ -311,7 +314,7 @@ async fn a_late_attempt_that_is_refused_takes_nothing_back() {
     assert_eq!(client.outcome(first.clone()).await, Outcome::Granted);
     assert_eq!(client.outcome(call(T0 + 20, 2, 50)).await, Outcome::Granted);
     let earlier = Earlier::since(T0 + 9);
-    let late = AcquireCall { now: Some(T0 + 30), seen: None, earlier, ..first };
+    let late = AcquireCall { now: Some(T0 + 30), earlier, ..first }.with(|it| it.seen = None);
     let late = client.acquire(late).await;
     assert!(matches!(late.outcomes[0].outcome, Outcome::Refused(..)), "{late:?}");
     assert_eq!((late.left, client.value()), (44, 44));
@@ -327,7 +330,7 @@ async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
     client.keys = keys;
     let count = 8_100;
     let groups = vec![RequestGroup { permits: u64::from(u32::MAX), max_wait_ms: 0, count }];
-    let first = AcquireCall { groups, seen: None, ..call(T0, 1, 1) };
+    let first = call(T0, 1, 1).with(|it| (it.groups, it.seen) = (groups, None));
     let left = client.acquire(first.clone()).await.left;
     let earlier = Earlier::dated(vec![T0]);
     let again = client.acquire(AcquireCall { now: Some(T0 + 5), earlier, ..first }).await;
@@ -345,7 +348,7 @@ async fn a_batch_is_one_entry() {
         RequestGroup { permits: 1, max_wait_ms: 0, count: 60 },
         RequestGroup { permits: 2, max_wait_ms: 10, count: 19 },
     ];
-    let reply = client.acquire(AcquireCall { groups, ..call(T0 + 1, 1, 1) }).await;
+    let reply = client.acquire(call(T0 + 1, 1, 1).with(|it| it.groups = groups)).await;
     assert_eq!(reply.outcomes.iter().map(|group| group.count).sum::<u64>(), 79);
     assert!(reply.outcomes.iter().all(|group| group.outcome == Outcome::Granted));
     assert_eq!((reply.left, client.log().len()), (1, 2));
@@ -372,12 +375,12 @@ async fn a_log_that_is_too_long_has_no_shares() {
     let rate = Rate::from_wire(Mode::Overall, 20_200, 60_000, 0);
     client.keys = Keys::new("long", "a");
     assert!(client.store.run(&client.keys, TrySetRateCall(rate)).await.unwrap());
-    let own = |share, permits, count| AcquireCall {
-        id: EntryId::random(ClientTag([1; 4]), 1),
-        seen: Some(rate),
-        share,
-        groups: vec![RequestGroup { permits, max_wait_ms: 5000, count }],
-        ..call(T0, 0, 1)
+    let keys = client.keys.clone();
+    let own = |share, permits, count| {
+        let groups = vec![RequestGroup { permits, max_wait_ms: 5000, count }];
+        let limit = LimitCall { keys: keys.clone(), seen: Some(rate), create: None, groups };
+        let call = call(T0, 0, 1).with(|it| *it = limit);
+        AcquireCall { id: EntryId::random(ClientTag([1; 4]), 1), share, ..call }
     };
     assert_eq!(client.outcome(own(None, 10_100, 1)).await, Outcome::Granted);
     let mut add = |entries: std::ops::Range<usize>| {

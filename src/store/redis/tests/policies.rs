@@ -41,6 +41,10 @@ struct World {
     begun: Instant,
 }
 
+fn keys() -> Keys {
+    Keys::new("{limiter}:policy", "c")
+}
+
 impl World {
     fn new() -> Self {
         let server = Server::start(&[]).expect("without a server nothing is compared");
@@ -51,7 +55,7 @@ impl World {
             server,
             redis,
             memory: in_process(),
-            keys: Keys::new("{limiter}:policy", "c"),
+            keys: keys(),
             calls: 0,
             begun: Instant::now(),
         }
@@ -102,7 +106,8 @@ impl World {
         groups: Vec<RequestGroup>,
     ) -> Result<AcquireReply, Error> {
         let lane = self.lane("aaaaaaaa0");
-        self.run(&PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups })
+        let (keys, of) = (self.keys.clone(), policy.clone().into());
+        self.run(&PolicyCall::alone(keys, of, Some(at), lane, groups))
     }
 
     fn give(&mut self, policy: &Policy, at: i64, mark: (i64, u64), permits: u64) -> u64 {

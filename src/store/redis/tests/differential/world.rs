@@ -15,10 +15,10 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::InProcessStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, ConfigCall, Earlier, InspectCall, InspectReply,
-    KeysCall, Outcome, OutcomeGroup, PauseCall, Peek, PeekCall, RefundCall, ReleaseCall,
-    RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SetRateCall,
-    StateRule, StoreCall, TrySetRateCall, decided,
+    AcquireCall, ChargeCall, ConfigCall, Earlier, InspectCall, InspectReply, KeysCall, LimitCall,
+    Outcome, OutcomeGroup, PauseCall, Peek, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall,
+    RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SetRateCall, StateRule, StoreCall,
+    TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -33,7 +33,7 @@ struct Made {
 }
 
 /// The same for several limiters.
-type MadeAll = (Vec<(Keys, AcquireCall)>, Vec<i64>);
+type MadeAll = (AcquireCall, Vec<i64>);
 
 struct Grant {
     limiter: usize,
@@ -139,11 +139,12 @@ impl<'a> World<'a> {
             if let Some(seen) = reply.seen() {
                 self.seen.insert((who.0, who.1), seen);
             }
-            let granted = decided(&call.groups, &reply.outcomes)
+            let granted = decided(&call.limits[0].groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let permits = granted.map(|(permits, count, _)| permits * count).sum();
             if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|it| it.outcome) {
-                let (date, permits) = (reply.now + wait.ms() as i64, call.groups[0].permits);
+                let date = reply.now + wait.ms() as i64;
+                let permits = call.limits[0].groups[0].permits;
                 self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
                 made.reserved = Some(date);
             }
@@ -159,18 +160,18 @@ impl<'a> World<'a> {
     fn acquire_all(
         &mut self,
         client: usize,
-        calls: Vec<(Keys, AcquireCall)>,
+        call: AcquireCall,
         dates: Vec<i64>,
     ) -> Result<(), TestCaseError> {
         let keys = self.keys(Who(0, client));
-        if let Some(reply) = self.both(&keys, AcquireAllCall(calls.clone()))? {
+        if let Some(reply) = self.both(&keys, call.clone())? {
             let is_decided = |it: &OutcomeGroup| it.outcome != Outcome::ExceedsRate;
             let is_decided = reply.outcomes.iter().any(is_decided);
-            for (limiter, ((_, call), limit)) in calls.iter().zip(&reply.limits).enumerate() {
+            for (limiter, (asked, limit)) in call.limits.iter().zip(reply.limits()).enumerate() {
                 if is_decided {
                     self.seen.insert((limiter, client), limit.rate);
                 }
-                let granted = decided(&call.groups, &reply.outcomes)
+                let granted = decided(&asked.groups, &reply.outcomes)
                     .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
                 let permits = granted.map(|(permits, count, _)| permits * count).sum();
                 if permits > 0 {
@@ -178,7 +179,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        self.made_all.insert(client, (calls, dates));
+        self.made_all.insert(client, (call, dates));
         Ok(())
     }
 
@@ -207,21 +208,20 @@ impl<'a> World<'a> {
                 }
                 // Those of this crate's clients have no bit there.
                 id[15] = if tag.is_some() || self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
+                let (keys, seen) = (self.keys(who), self.seen(who, seen));
                 let call = AcquireCall {
                     now: Some(self.now),
                     id: EntryId(id),
-                    seen: self.seen(who, seen),
                     // Read or not, the answer is the same.
                     expects_expired: self.ids % 4 < 2,
                     audit_limit,
-                    create,
                     hold_ms: hold,
                     earlier: Earlier::default(),
                     share,
                     // Both stores recognise reservations by the mark in the id, which every client sets.
                     reserve: reserve && hold == 0 && tag.is_some(),
                     headroom,
-                    groups,
+                    limits: vec![LimitCall { keys, seen, create, groups }],
                 };
                 let made = Made { call, dates: vec![self.now + hold as i64], reserved: None };
                 if let Some((score, permits)) = same_id {
@@ -233,20 +233,11 @@ impl<'a> World<'a> {
                 self.acquire(who, made)?;
             }
             Op::Once { who, key, permits, seen, create, headroom } => {
-                let call = AcquireCall {
-                    now: Some(self.now),
-                    id: EntryId::of_key(&[key]),
-                    seen: self.seen(who, seen),
-                    expects_expired: false,
-                    audit_limit: 0,
-                    create,
-                    hold_ms: 0,
-                    earlier: Earlier::default(),
-                    share: None,
-                    reserve: false,
-                    headroom,
-                    groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
-                };
+                let (keys, seen) = (self.keys(who), self.seen(who, seen));
+                let groups = vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }];
+                let limit = LimitCall { keys, seen, create, groups };
+                let call = AcquireCall::usual(Some(self.now), EntryId::of_key(&[key]), limit);
+                let call = AcquireCall { headroom, ..call };
                 self.acquire(who, Made { call, dates: vec![self.now], reserved: None })?;
             }
             Op::Retry { who, since, seen, late } => {
@@ -254,7 +245,7 @@ impl<'a> World<'a> {
                 let latest = *made.dates.iter().max().unwrap();
                 self.now = self.now.max(latest + 1);
                 made.call.now = Some(self.now);
-                made.call.seen = self.seen(who, seen);
+                made.call.limits[0].seen = self.seen(who, seen);
                 let before = made.dates.iter().min().unwrap() - 1;
                 made.call.earlier = match made.reserved {
                     _ if !since => Earlier::dated(made.dates.clone()),
@@ -305,29 +296,21 @@ impl<'a> World<'a> {
                         let other = |permits: u64| 1 + permits.saturating_mul(factor) % 13;
                         groups.iter_mut().for_each(|it| it.permits = other(it.permits));
                     }
-                    let call = AcquireCall {
-                        now: Some(self.now),
-                        id: EntryId(id),
-                        seen: self.seen(who, seen),
-                        expects_expired: false,
-                        audit_limit,
-                        create,
-                        hold_ms: 0,
-                        earlier: Earlier::default(),
-                        share: None,
-                        reserve: false,
-                        headroom: None,
-                        groups,
-                    };
-                    (self.keys(who), call)
+                    let (keys, seen) = (self.keys(who), self.seen(who, seen));
+                    LimitCall { keys, seen, create, groups }
                 });
-                let (mut calls, mut dates): (Vec<_>, _) = (limits.collect(), vec![self.now]);
+                let mut limits = limits.collect::<Vec<_>>();
+                let first = limits.remove(0);
+                let mut call = AcquireCall::usual(Some(self.now), EntryId(id), first);
+                call.audit_limit = audit_limit;
+                call.limits.extend(limits);
+                let mut dates = vec![self.now];
                 let last = self.made_all.get(&client).cloned();
                 let (now, earlier) = match (attempt, last) {
                     (Attempt::Again(since), Some((last, made))) => {
                         let (first, latest) = (made[0], *made.iter().max().unwrap());
                         self.now = self.now.max(latest + 1);
-                        (calls, dates) = (last, made);
+                        (call, dates) = (last, made);
                         dates.push(self.now);
                         let before = &dates[..dates.len() - 1];
                         let earlier = match since {
@@ -338,7 +321,7 @@ impl<'a> World<'a> {
                     }
                     (Attempt::LateFirst(since), Some((last, made))) if made.len() > 1 => {
                         let first = made[0];
-                        (calls, dates) = (last, made);
+                        (call, dates) = (last, made);
                         let earlier = match since {
                             true => Earlier::first_since(first - 1),
                             false => Earlier::default(),
@@ -347,10 +330,8 @@ impl<'a> World<'a> {
                     }
                     _ => (self.now, Earlier::default()),
                 };
-                for (_, call) in &mut calls {
-                    (call.now, call.earlier) = (Some(now), earlier.clone());
-                }
-                self.acquire_all(client, calls, dates)?;
+                (call.now, call.earlier) = (Some(now), earlier);
+                self.acquire_all(client, call, dates)?;
             }
             Op::Refund { who, grant, share } => {
                 if self.grants.is_empty() {

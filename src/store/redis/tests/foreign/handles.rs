@@ -70,7 +70,7 @@ fn a_window_is_that_of_the_servers_clock() {
         world.begin(T0);
         // This client's clock is years behind.
         let behind = Policy(Kind::Foreign(foreign(&policy).around(T0)));
-        let mut call = world.call(&behind, "aaaaaaaa0", 2, 1);
+        let mut call = world.call(&behind, "api", "aaaaaaaa0", 2, 1);
         call.at = None;
         let reply = world.run(&policy, "api", call).unwrap();
         assert_eq!(reply.left, 1);
@@ -81,7 +81,7 @@ fn a_window_is_that_of_the_servers_clock() {
         let mut give = PolicyRefundCall {
             of: policy.clone().into(),
             at: None,
-            lane: world.call(&policy, "bbbbbbbb1", 1, 1).lane,
+            lane: world.call(&policy, "api", "bbbbbbbb1", 1, 1).lane,
             mark: mark(&reply),
             permits: 1,
         };
@@ -109,7 +109,7 @@ fn in_a_cluster_all_keys_are_in_one_slot() {
         (Policy::sliding_log(1, second).unwrap(), "k", true),
         (Policy::envoy(1, second).unwrap(), "domain_key_value", true),
     ] {
-        let call = world.call(&policy, "aaaaaaaa0", 1, 1);
+        let call = world.call(&policy, name, "aaaaaaaa0", 1, 1);
         let keys = Keys::new(&foreign(&policy).key(name).unwrap(), "c");
         assert_eq!(call.check_in_cluster(&keys).is_ok(), is_fine, "{name}, {policy:?}");
     }
@@ -138,7 +138,7 @@ async fn callers_wait_in_turn_and_give_back() {
 
 /// The only outcome of a call for so many permits.
 fn take(world: &mut World, policy: &Policy, name: &str, permits: u64) -> (Outcome, Mark) {
-    let call = world.call(policy, "aaaaaaaa0", permits, 1);
+    let call = world.call(policy, name, "aaaaaaaa0", permits, 1);
     let reply = world.run(policy, name, call).unwrap();
     match reply.outcomes[..] {
         [OutcomeGroup { count: 1, outcome }] => (outcome, mark(&reply)),
@@ -196,7 +196,7 @@ fn a_counter_of_a_path_lives_as_its_configuration_says() {
 
     // The others fail on this one, and leave a counter that never ends.
     config(&mut world, "1.5");
-    let call = world.call(&policy, "aaaaaaaa0", 1, 1);
+    let call = world.call(&policy, name, "aaaaaaaa0", 1, 1);
     let error = world.run(&policy, name, call).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ForeignFormat);
     assert!(error.to_string().contains("expire is \"1.5\""), "{error}");
@@ -336,7 +336,7 @@ fn whatever_numbers_the_others_have_left_a_call_ends() {
             });
             set(&mut world.raw, &format!("{name} {}", words.join(" ")));
             for permits in [1, u32::MAX.into()] {
-                let call = world.call(&policy, "aaaaaaaa0", permits, 1);
+                let call = world.call(&policy, name, "aaaaaaaa0", permits, 1);
                 if let Err(error) = world.run(&policy, name, call) {
                     assert_eq!(error.kind(), ErrorKind::ForeignFormat, "{words:?}: {error}");
                 }

@@ -267,7 +267,7 @@ impl Program<'_> {
         let count = self.random.random_range(1..=3);
         self.look_for_life();
         let before = dump(&mut self.world.raw);
-        let call = self.world.call(&self.case.policy, "aaaaaaaa0", permits, count);
+        let call = self.world.call(&self.case.policy, self.case.name, "aaaaaaaa0", permits, count);
         let reply = self.world.run(&self.case.policy, self.case.name, call.clone());
         let reply = reply.unwrap_or_else(|error| panic!("{context}: {error}"));
         assert!(reply.granted_before.is_none(), "{context}");
@@ -399,12 +399,12 @@ fn abandoned_calls_give_back_and_late_ones_do_nothing() {
             let available =
                 |world: &World| world.peek(&policy, name, world.now + 3, 0).unwrap().available;
             let at_first = available(&world);
-            let call = world.call(&policy, "aaaaaaaa0", 1, 1);
+            let call = world.call(&policy, name, "aaaaaaaa0", 1, 1);
             let reply = world.run(&policy, name, call.clone()).unwrap();
             assert_eq!((granted(&reply), available(&world)), (1, at_first - 1), "{context}");
 
-            let mut next = world.call(&policy, "aaaaaaaa0", 1, 1);
-            next.groups.clear();
+            let mut next = world.call(&policy, name, "aaaaaaaa0", 1, 1);
+            next.limits[0].groups.clear();
             next.lane.abandon = Some(call.lane.number);
             world.run(&policy, name, next).unwrap();
             assert_eq!(available(&world), at_first, "{context}");
@@ -412,7 +412,7 @@ fn abandoned_calls_give_back_and_late_ones_do_nothing() {
             assert_eq!(late.kind(), ErrorKind::Server, "{context}: {late}");
             assert_eq!(available(&world), at_first, "{context}");
 
-            let call = world.call(&policy, "aaaaaaaa0", 1, 1);
+            let call = world.call(&policy, name, "aaaaaaaa0", 1, 1);
             let mark = mark(&world.run(&policy, name, call).unwrap());
             assert_eq!(world.give(&policy, name, mark, 1), 1, "{context}");
             assert_eq!(available(&world), at_first, "{context}");

@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::policy::frame::Record;
 use crate::policy::tests::{KINDS, small};
-use crate::store::{PolicyAllCall, decided};
+use crate::store::{PolicyLimit, decided};
 
 /// Each limiter has keys of its own, and parameters that may change.
 struct Group {
@@ -22,19 +22,17 @@ impl Group {
     }
 
     /// `groups`: permits of each limiter, the longest wait, the number of requests.
-    fn call(&self, at: i64, lane: LaneCall, groups: &[Costs]) -> PolicyAllCall {
-        let of_one = |place: usize| {
+    fn call(&self, at: i64, lane: LaneCall, groups: &[Costs]) -> PolicyCall {
+        let limits = self.keys.iter().enumerate().map(|(place, keys)| {
             let groups = groups.iter().map(|&(costs, max_wait_ms, count)| RequestGroup {
                 permits: costs[place],
                 max_wait_ms,
                 count,
             });
-            let policy = self.policies[place].clone();
-            let groups = groups.collect();
-            PolicyCall { of: policy.into(), at: Some(at), lane: lane.clone(), groups }
-        };
-        let calls = self.keys.iter().enumerate().map(|(place, keys)| (keys.clone(), of_one(place)));
-        PolicyAllCall(calls.collect())
+            let of = self.policies[place].clone().into();
+            PolicyLimit { keys: keys.clone(), of, groups: groups.collect() }
+        });
+        PolicyCall { at: Some(at), lane, limits: limits.collect(), is_group: true }
     }
 
     /// What both stores have of each limiter.
@@ -117,8 +115,8 @@ fn check<T: std::fmt::Debug>(
     }
 }
 
-fn granted(call: &PolicyAllCall, place: usize, reply: &AcquireReply) -> u64 {
-    decided(&call.0[place].1.groups, &reply.outcomes)
+fn granted(call: &PolicyCall, place: usize, reply: &AcquireReply) -> u64 {
+    decided(&call.limits[place].groups, &reply.outcomes)
         .filter(|(.., outcome)| *outcome == Outcome::Granted)
         .map(|(permits, count, _)| permits * count)
         .sum()
@@ -140,7 +138,7 @@ fn both_stores_agree_about_groups() {
                     let after = group.states(world);
                     for (place, grants) in grants.iter_mut().enumerate() {
                         let permits = granted(&call, place, &reply);
-                        let mark = reply.limits[place].mark.unwrap().mark;
+                        let mark = reply.limits()[place].mark.unwrap().mark;
                         grants.extend((permits > 0).then_some((mark, permits)));
                         // Its time began with the denial, or it has other parameters now.
                         let begins = before[place].get("c") != after[place].get("c");
@@ -206,11 +204,14 @@ fn a_group_of_one_equals_its_limiter() {
             at += later;
             let call = group.call(at, world.lane("aaaaaaaa0"), &costs);
             let reply = world.run(&call).unwrap();
-            let groups = call.0[0].1.groups.clone();
+            let groups = call.limits[0].groups.clone();
             world.keys = alone.clone();
             let single = world.take(&policy, at, groups).unwrap();
             assert_eq!(reply.outcomes, single.outcomes);
-            assert_eq!((reply.limits[0].left, reply.limits[0].mark), (single.left, single.mark));
+            assert_eq!(
+                (reply.limits()[0].left, reply.limits()[0].mark),
+                (single.left, single.mark)
+            );
             let state = world.state();
             assert_eq!(group.states(world), [state]);
         }
@@ -287,9 +288,9 @@ fn a_repeated_call_of_a_group_counts_once_for_each_limiter() {
             if place != lost || group.keys.len() == 1 {
                 // Which requests they were is not known if a record is lost: never more than it has.
                 assert!(now <= then, "{now} of {then}");
-                assert_eq!(mark(&first.limits[place]), mark(&second.limits[place]));
+                assert_eq!(mark(&first.limits()[place]), mark(&second.limits()[place]));
             } else {
-                assert_eq!(mark(&second.limits[place]), (0, 0));
+                assert_eq!(mark(&second.limits()[place]), (0, 0));
             }
         }
         assert_eq!(hashes, group.server_hashes(world));
@@ -318,14 +319,14 @@ fn a_calendar_of_a_group_is_asked_around_the_servers_time() {
     let bucket = Policy::bucket(5, 1, Duration::from_secs(60)).unwrap();
     let group = Group::new(vec![bucket, day, month]);
     let mut call = group.call(0, world.lane("aaaaaaaa0"), &[([1; 3], 0, 2)]);
-    for (_, call) in &mut call.0 {
-        call.at = None;
-        if let Some(calendar) = call.of.rules.calendar_mut() {
+    call.at = None;
+    for limit in &mut call.limits {
+        if let Some(calendar) = limit.of.rules.calendar_mut() {
             calendar.around = Some(T0);
         }
     }
     let reply = world.on_server(&call).unwrap();
-    assert_eq!(reply.limits.iter().map(|it| it.left).collect::<Vec<_>>(), [3, 1, 7]);
+    assert_eq!(reply.limits().iter().map(|it| it.left).collect::<Vec<_>>(), [3, 1, 7]);
 }
 
 /// Each answer names one limiter whose stored parameters are others than the handle's.
@@ -342,12 +343,13 @@ fn a_group_of_stored_calendars_follows_what_is_stored() {
     let group = Group::new(handles.map(|unit| calendar(1, unit)).into());
     let lane = LaneCall { name: "aaaaaaaa0".into(), ..LaneCall::first() };
     let mut call = group.call(0, lane, &[([1; 3], 0, 2)]);
-    for ((keys, call), policy) in call.0.iter_mut().zip(stored) {
-        (call.at, call.of.is_stored) = (None, true);
+    call.at = None;
+    for (limit, policy) in call.limits.iter_mut().zip(stored) {
+        limit.of.is_stored = true;
         let (of, rule) = (policy.into(), ChangeRule::Keep);
         let change = PolicyChangeCall { of, at: None, rule, keep_alive_ms: 0 };
-        world.runtime.block_on(world.redis.run(keys, change)).unwrap();
+        world.runtime.block_on(world.redis.run(&limit.keys, change)).unwrap();
     }
     let reply = world.on_server(&call).unwrap();
-    assert_eq!(reply.limits.iter().map(|it| it.left).collect::<Vec<_>>(), [1, 7, 3]);
+    assert_eq!(reply.limits().iter().map(|it| it.left).collect::<Vec<_>>(), [1, 7, 3]);
 }

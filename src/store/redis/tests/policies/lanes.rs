@@ -7,7 +7,7 @@ use crate::policy::frame::Record;
 use crate::policy::tests::{KINDS, small};
 
 fn call(policy: &Policy, at: i64, lane: LaneCall, groups: Vec<RequestGroup>) -> PolicyCall {
-    PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups }
+    PolicyCall::alone(keys(), policy.clone().into(), Some(at), lane, groups)
 }
 
 #[test]

@@ -24,12 +24,8 @@ impl World {
     fn takes(&mut self, at: i64, permits: u64) -> Result<Outcome, Error> {
         let lane = self.lane("aaaaaaaa0");
         let (policy, groups) = (configured(0, 1, 1000), vec![request(permits)]);
-        let reply = self.on_server(&PolicyCall {
-            of: Followed { rules: policy, is_stored: true },
-            at: Some(at),
-            lane,
-            groups,
-        })?;
+        let (keys, of) = (self.keys.clone(), Followed { rules: policy, is_stored: true });
+        let reply = self.on_server(&PolicyCall::alone(keys, of, Some(at), lane, groups))?;
         Ok(only(&reply))
     }
 }
@@ -58,12 +54,8 @@ fn what_is_given_back_under_another_configuration_is_nothing() {
     let mut world = World::of_rgcra();
     world.configure(&[("maxBurst", "4"), ("rate", "3"), ("period", "1")]);
     let lane = world.lane("aaaaaaaa0");
-    let call = PolicyCall {
-        of: Followed { rules: configured(0, 1, 1000), is_stored: true },
-        at: Some(T0),
-        lane,
-        groups: vec![request(5)],
-    };
+    let of = Followed { rules: configured(0, 1, 1000), is_stored: true };
+    let call = PolicyCall::alone(world.keys.clone(), of, Some(T0), lane, vec![request(5)]);
     let mark = mark(&world.on_server(&call).unwrap());
     for credit in [2, 0] {
         let refund = PolicyRefundCall {

@@ -4,7 +4,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::rate::Rate;
 use crate::store::memory::raw::Key;
-use crate::store::{AcquireCall, Earlier};
+use crate::store::{AcquireCall, LimitCall};
 use crate::wire::entry::{ClientTag, EntryId};
 
 fn every_policy() -> Vec<Policy> {
@@ -79,7 +79,7 @@ fn windows_of_the_calendar_are_those_of_the_servers_time() {
     let right = policy.clone();
     policy.calendar_mut().unwrap().around = Some(0);
     let lane = world.lane("aaaaaaaaaaaaaaaa");
-    let take = PolicyCall { of: policy.into(), at: None, lane, groups: vec![request(2)] };
+    let take = PolicyCall::alone(world.keys.clone(), policy.into(), None, lane, vec![request(2)]);
     let reply = world.on_server(&take).unwrap();
     assert_eq!((only(&reply), reply.left), (Outcome::Granted, 1));
     let day = 86_400_000_000;
@@ -108,7 +108,8 @@ fn records_of_silent_lanes_are_removed() {
     let call = |lane: String, at: i64| {
         let lane = LaneCall::new(lane.into(), 1);
         let groups = vec![request(1)];
-        let call = PolicyCall { of: policy.clone().into(), at: Some(at), lane, groups };
+        let call =
+            PolicyCall::alone(world.keys.clone(), policy.clone().into(), Some(at), lane, groups);
         world.on_server(&call).unwrap();
         world.server_hash().keys().filter(|name| name.starts_with('@')).count()
     };
@@ -134,7 +135,7 @@ fn a_key_is_prolonged_when_its_end_is_near() {
         let name = "aaaaaaaaaaaaaaaa".into();
         let lane = LaneCall::new(name, number);
         let groups = vec![request(1)];
-        PolicyCall { of: policy.clone().into(), at: None, lane, groups }
+        PolicyCall::alone(world.keys.clone(), policy.clone().into(), None, lane, groups)
     };
     let left = || {
         let left = redis::cmd("PTTL").arg(&*world.keys.hash).query(&mut world.server.raw());
@@ -170,7 +171,7 @@ fn a_bucket_takes_136_bytes_and_200_with_a_lane() {
         redis::cmd("FLUSHALL").exec(&mut raw).unwrap();
         let lane = world.lane("aaaaaaaaaaaaaaaa");
         let groups = vec![request(1)];
-        let call = PolicyCall { of: policy.clone().into(), at: None, lane, groups };
+        let call = PolicyCall::alone(world.keys.clone(), policy.clone().into(), None, lane, groups);
         world.on_server(&call).unwrap();
         let key = &*world.keys.hash;
         let bytes = || -> u64 {
@@ -206,20 +207,10 @@ fn server_time() {
     let keys = Keys::new("limiter", "c");
     let seen = Rate::overall(1_000_000_000, Duration::from_secs(1)).unwrap();
     cost(&mut world, "limiter", &mut |world| {
-        let call = AcquireCall {
-            now: None,
-            id: EntryId::random(ClientTag([1; 4]), 0),
-            seen: Some(seen),
-            expects_expired: true,
-            audit_limit: 0,
-            create: Some(seen),
-            hold_ms: 0,
-            earlier: Earlier::default(),
-            share: None,
-            reserve: false,
-            headroom: None,
-            groups: vec![request(1)],
-        };
+        let (seen, groups) = (Some(seen), vec![request(1)]);
+        let limit = LimitCall { keys: keys.clone(), seen, create: seen, groups };
+        let call = AcquireCall::usual(None, EntryId::random(ClientTag([1; 4]), 0), limit);
+        let call = AcquireCall { expects_expired: true, ..call };
         world.runtime.block_on(world.redis.run(&keys, call)).unwrap();
     });
     let second = Duration::from_secs(1);
@@ -237,7 +228,8 @@ fn server_time() {
         cost(&mut world, policy.word(), &mut |world| {
             let lane = world.lane("aaaaaaaaaaaaaaaa");
             let groups = vec![request(1)];
-            let call = PolicyCall { of: policy.clone().into(), at: None, lane, groups };
+            let call =
+                PolicyCall::alone(world.keys.clone(), policy.clone().into(), None, lane, groups);
             world.on_server(&call).unwrap();
         });
     }
