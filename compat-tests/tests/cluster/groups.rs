@@ -43,6 +43,16 @@ impl Pair {
         [first.available_permits().await.unwrap(), second.available_permits().await.unwrap()]
     }
 
+    /// Begins a request, and waits until the first limiter, of 10 permits, has answered it. It is not polled a second time,
+    /// and so does not ask the second one.
+    async fn hears_of(&self, request: impl Future<Output: std::fmt::Debug> + Unpin) {
+        let polled = futures::poll!(request);
+        assert!(polled.is_pending(), "{polled:?}");
+        while self.left().await[0] == 10 {
+            tokio::time::sleep(SECOND / 100).await;
+        }
+    }
+
     async fn is_left(&self, expected: [u64; 2]) {
         until("they come back", async || self.left().await == expected).await;
     }
@@ -83,11 +93,8 @@ fn another_client_takes_the_rest_in_between() {
         let other = pair.again(cluster).await;
         let group = pair.group();
         let mut request = Box::pin(group.try_acquire_now([4, 5]));
+        other.hears_of(&mut request).await;
         // Its first answer is not read yet when the second limiter is exhausted.
-        while other.left().await[0] == 10 {
-            assert!(futures::poll!(&mut request).is_pending());
-            tokio::time::sleep(SECOND / 100).await;
-        }
         assert_eq!(other.left().await, [6, 20]);
         let mut all = other.limiters[1].try_acquire_now(18).await.unwrap().into_grant().unwrap();
         let denial = request.await.unwrap().into_denial().unwrap();
@@ -106,11 +113,7 @@ fn a_request_that_is_dropped_in_between_gives_back() {
         let other = pair.again(cluster).await;
         let group = pair.group();
         let mut request = Box::pin(group.try_acquire_now([4, 5]));
-        while other.left().await[0] == 10 {
-            let polled = futures::poll!(&mut request);
-            assert!(polled.is_pending(), "{polled:?}");
-            tokio::time::sleep(SECOND / 100).await;
-        }
+        other.hears_of(&mut request).await;
         drop(request);
         other.is_left([10, 20]).await;
     });
@@ -130,10 +133,7 @@ fn what_a_process_took_that_dies_in_between_expires() {
             let dying = Pair::of(cluster, names).await;
             let group = dying.group();
             let mut request = Box::pin(group.try_acquire_now([4, 5]));
-            while dying.left().await[0] == 10 {
-                assert!(futures::poll!(&mut request).is_pending());
-                tokio::time::sleep(SECOND / 100).await;
-            }
+            dying.hears_of(&mut request).await;
             // Nothing runs any more, not even what is to give permits back.
             std::mem::forget((request, dying));
         });
