@@ -27,7 +27,7 @@ elseif expired > 0 then
   call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
 end
 if not new then
-  if KEYS[4] then
+  if abandon > 0 then
     -- An attempt that is still on its way must not do anything any more.
     call('SET', KEYS[4], struct.pack('<I7i7', number, 0), 'PX', '60000')
   end

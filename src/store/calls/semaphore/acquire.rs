@@ -77,9 +77,11 @@ impl StoreCall for SemaphoreAcquireCall {
         value.map_or(Ok(()), check)?;
         reap(space, keys, expired)?;
         let Some(value) = value else {
-            // An attempt that is still on its way must not do anything any more.
-            state.record = Some(0);
-            state.write(space, keys, self.lane.as_ref())?;
+            if self.lane.as_ref().is_some_and(|lane| lane.abandon.is_some()) {
+                // An attempt that is still on its way must not do anything any more.
+                state.record = Some(0);
+                state.write(space, keys, self.lane.as_ref())?;
+            }
             return Err(refusal::no_semaphore());
         };
         let out = out - expired;
