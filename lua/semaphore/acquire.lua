@@ -2,8 +2,8 @@
 --
 -- ARGV   4 behind what value.lua reads: the permits to set if there is no semaphore, and 1; the permits of all requests;
 --        the lease in ms, and 1; the time to live of both keys in ms, and 1, which alone says that they only must not end
---        before what is granted; and in one byte 1 if an earlier attempt may have been carried out. 5 for each group of
---        equal requests: permits, count, and in one byte 1 if they wait
+--        before what is granted; and in one byte 1 if an earlier attempt may have been carried out, which only expirable
+--        ones ask. 5 for each group of equal requests: permits, count, and in one byte 1 if they wait
 --        expirable: 6 the first bytes of the ids
 -- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
 --        number of requests granted, -1 if each is for more than all permits

@@ -83,8 +83,10 @@ impl Flight {
         reply: &AcquireReply,
         audited: bool,
     ) -> Box<[Arc<Decided>]> {
-        let limits = self.engine.members.iter().zip(self.limits()).zip(reply.limits());
-        let entries = limits.map(|((_, (engine, groups)), limit)| {
+        if self.engine.members.is_empty() {
+            return Box::default();
+        }
+        let entries = self.limits().zip(reply.limits()).map(|((engine, groups), limit)| {
             engine.knowledge().learn(&groups, limit, audited);
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);

@@ -17,8 +17,7 @@ use crate::options::Fraction;
 use crate::policy::Followed;
 use crate::queue::Request;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, LaneCall, LimitCall, Outcome, OutcomeGroup, RequestGroup,
-    Store,
+    AcquireCall, AcquireReply, LaneCall, LimitCall, Outcome, OutcomeGroup, RequestGroup, Store,
 };
 use crate::wire::entry::EntryId;
 
@@ -44,17 +43,9 @@ impl Engine {
             groups: vec![RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 }],
         };
         let call = AcquireCall {
-            now: None,
-            id,
-            expects_expired: false,
-            audit_limit: 0,
-            hold_ms: 0,
-            earlier: Earlier::default(),
-            share: None,
-            reserve: false,
             // The call must not overtake a waiting request: in that case it may only find an earlier grant.
             headroom: if behind.is_some() { Some(Fraction::ALL) } else { headroom },
-            limits: vec![limit],
+            ..AcquireCall::usual(None, id, limit)
         };
         let reply = loop {
             let reply = self.ask_once(&call, key, &request, behind.is_some()).await?;

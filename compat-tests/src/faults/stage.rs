@@ -27,13 +27,12 @@ impl Stage {
         let mut options = Options::default();
         if has_file.contains(&fault) {
             options = options.set("appendonly", "yes");
-        }
-        if fault == Fault::FullDisk {
-            options = options.survive_full_disk();
-        } else {
-            // By default a slow disk postpones writes, and the server answers before them. But with this it ends if the
-            // disk is full.
-            options = options.set("appendfsync", "always");
+            options = match fault {
+                // With `always` the server would end.
+                Fault::FullDisk => options.survive_full_disk(),
+                // With `everysec` a slow disk postpones writes, and the server answers before them.
+                _ => options.set("appendfsync", "always"),
+            };
         }
         let first = Server::start_with(options).await;
         let replica = if fault == Fault::Failover {

@@ -43,9 +43,9 @@ impl Pair {
         [first.available_permits().await.unwrap(), second.available_permits().await.unwrap()]
     }
 
-    /// Begins a request, and waits until the first limiter, of 10 permits, has answered it. It is not polled a second time,
-    /// and so does not ask the second one.
-    async fn hears_of(&self, request: impl Future<Output: std::fmt::Debug> + Unpin) {
+    /// Begins a request, and waits until the first limiter, of 10 permits, has granted it its part. The request is polled
+    /// once only, so that it does not ask the second limiter.
+    async fn asks_the_first(&self, request: impl Future<Output: std::fmt::Debug> + Unpin) {
         let polled = futures::poll!(request);
         assert!(polled.is_pending(), "{polled:?}");
         while self.left().await[0] == 10 {
@@ -93,7 +93,7 @@ fn another_client_takes_the_rest_in_between() {
         let other = pair.again(cluster).await;
         let group = pair.group();
         let mut request = Box::pin(group.try_acquire_now([4, 5]));
-        other.hears_of(&mut request).await;
+        other.asks_the_first(&mut request).await;
         // Its first answer is not read yet when the second limiter is exhausted.
         assert_eq!(other.left().await, [6, 20]);
         let mut all = other.limiters[1].try_acquire_now(18).await.unwrap().into_grant().unwrap();
@@ -113,7 +113,7 @@ fn a_request_that_is_dropped_in_between_gives_back() {
         let other = pair.again(cluster).await;
         let group = pair.group();
         let mut request = Box::pin(group.try_acquire_now([4, 5]));
-        other.hears_of(&mut request).await;
+        other.asks_the_first(&mut request).await;
         drop(request);
         other.is_left([10, 20]).await;
     });
@@ -133,7 +133,7 @@ fn what_a_process_took_that_dies_in_between_expires() {
             let dying = Pair::of(cluster, names).await;
             let group = dying.group();
             let mut request = Box::pin(group.try_acquire_now([4, 5]));
-            dying.hears_of(&mut request).await;
+            dying.asks_the_first(&mut request).await;
             // Nothing runs any more, not even what is to give permits back.
             std::mem::forget((request, dying));
         });

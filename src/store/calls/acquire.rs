@@ -96,6 +96,22 @@ impl StoreCall for AcquireCall {
 }
 
 impl AcquireCall {
+    /// A first attempt for one limiter that asks for nothing special.
+    pub(crate) fn usual(now: Option<i64>, id: EntryId, limit: LimitCall) -> Self {
+        AcquireCall {
+            now,
+            id,
+            expects_expired: false,
+            audit_limit: 0,
+            hold_ms: 0,
+            earlier: Earlier::default(),
+            share: None,
+            reserve: false,
+            headroom: None,
+            limits: vec![limit],
+        }
+    }
+
     /// An error about this limiter, which it names if it is one of several.
     pub(crate) fn named(&self, limit: &LimitCall, error: Error) -> Error {
         if self.limits.len() > 1 { error.in_limiter(&limit.keys.hash) } else { error }
@@ -377,22 +393,6 @@ mod tests {
 
     #[cfg(not(shuttle))]
     impl AcquireCall {
-        /// A call for one limiter that asks for nothing special.
-        pub(crate) fn usual(now: Option<i64>, id: EntryId, limit: LimitCall) -> Self {
-            AcquireCall {
-                now,
-                id,
-                expects_expired: false,
-                audit_limit: 0,
-                hold_ms: 0,
-                earlier: Earlier::default(),
-                share: None,
-                reserve: false,
-                headroom: None,
-                limits: vec![limit],
-            }
-        }
-
         /// The call with a change to what it asks of its first limiter.
         pub(crate) fn with(mut self, change: impl FnOnce(&mut LimitCall)) -> Self {
             change(&mut self.limits[0]);

@@ -108,7 +108,7 @@ pub(crate) struct SemaphoreAcquireCall {
     pub(crate) id: CallId,
     /// Plain: the call's number, by which it counts once.
     pub(crate) lane: Option<LaneCall>,
-    /// Whether an earlier attempt may have been carried out.
+    /// Expirable: whether an earlier attempt may have been carried out.
     pub(crate) is_repeat: bool,
     pub(crate) groups: Vec<RequestGroup>,
 }

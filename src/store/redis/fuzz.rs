@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
-    AcquireCall, AcquireReply, ChargeCall, ConfigCall, Earlier, InspectCall, KeysCall, LimitCall,
-    PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup, ServerTimeCall,
-    SizeCall, StoreCall,
+    AcquireCall, AcquireReply, ChargeCall, ConfigCall, InspectCall, KeysCall, LimitCall, PeekCall,
+    RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup, ServerTimeCall, SizeCall,
+    StoreCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -49,18 +49,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     for seen in [None, Some(Rate::from_wire(Mode::Overall, 10, 1000, 0))] {
         let groups = vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }];
         let limit = LimitCall { keys: Keys::new("api", "c"), seen, create: None, groups };
-        let mut call = AcquireCall {
-            now,
-            id,
-            expects_expired: false,
-            audit_limit: 0,
-            hold_ms: 0,
-            earlier: Earlier::default(),
-            share: None,
-            reserve: false,
-            headroom: None,
-            limits: vec![limit.clone()],
-        };
+        let mut call = AcquireCall::usual(now, id, limit.clone());
         call.corrected(answer);
         if let Some(reply) = call.read(answer) {
             settle(requests, reply);
