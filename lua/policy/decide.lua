@@ -14,17 +14,25 @@ for _, it in ipairs(limits) do
   it.queued, it.granted = 0, 0
 end
 local waits, exact, blocked_us, blocked_by = false, 0, 0, 0
-local groups = limits[1].requests
-if decide then
-  limits[1].granted, groups = decide(answer, limits[1]), ''
-end
-for k = 8, #groups, 15 do
-  local _, longest, count = numbers('<I4I7I4', groups, k)
+local first = limits[1]
+for k = 8, #first.requests, 15 do
+  local p, longest, count = numbers('<I4I7I4', first.requests, k)
+  longest = longest * 1000
+  -- A queue by itself grants requests with their starts, up to its longest delay.
+  local delay = schedule and min(longest, max_delay) or 0
+  while schedule and count > 0 and not waits do
+    local start, t, f = schedule(first, p, delay)
+    if not start then
+      break
+    end
+    answer(1, 8, start, t, f)
+    first.granted, count = first.granted + p, count - 1
+  end
   local fit, exceeds, has_rest
   repeat
     -- Of a call that was decided before, what it was granted is granted again: each limiter that still has the record
     -- has that much.
-    fit, exceeds, has_rest = waits and 0 or count, false, false
+    fit, exceeds, has_rest = (waits or schedule) and 0 or count, false, false
     for _, it in ipairs(limits) do
       it.p = numbers('<I4', it.requests, k)
       if not is_replay then
@@ -59,27 +67,31 @@ for k = 8, #groups, 15 do
       -- How long all of them together take, and whether one of them may take longer.
       at_least, us, by, exact = false, 0, 0, exact + (waits and 1 or 0)
       for i, it in ipairs(limits) do
-        local needed, free = it.queued + it.p, it.available()
-        at_least = at_least or needed > it.limit or it.is_queue and it.queued > 0
+        local needed, free, wait = it.queued + it.p, it.available(), 0
+        -- In a queue a request of any size starts behind the others, whom other limiters may delay.
+        at_least = at_least or needed > it.limit or it.is_queue and it.queued > 0 and not schedule
         it.is_short = it.is_short or it.p > free
         local possible = min(needed, it.limit)
-        local wait = possible > free and max(1, it.wait(possible)) or 0
+        if it.is_queue then
+          wait = it.wait(possible, min(it.queued, it.limit))
+        elseif possible > free then
+          wait = max(1, it.wait(possible))
+        end
         if wait > us then
           us, by = wait, i - 1
         end
       end
-      us = max(1, us)
     end
-    local n, kind = count, by * 10 + (at_least and 2 or 1)
+    local n, kind, until_granted = count, by * 10 + (at_least and 2 or 1), max(1, us - delay)
     -- With grants to follow it did not wait the first time, or it would have blocked them.
-    if us <= longest * 1000 and not has_rest then
+    if until_granted <= longest - delay and not has_rest then
       n, kind = is_exact and 1 or count, kind + 2
       waits, blocked_us, blocked_by = true, us, by
       for _, it in ipairs(limits) do
         it.queued = it.queued + n * it.p
       end
     end
-    answer(n, kind, us)
+    answer(n, kind, until_granted)
     count = count - n
   end
 end

@@ -42,4 +42,4 @@ local is_valid, limit, max_delay = false, 0, 0
 local free, start, ends = 0, nil, 0
 -- An error reply.
 local failure
-local configure, roll, take, wait, give, change, decide, write_state
+local configure, roll, take, wait, give, change, schedule, write_state

@@ -2,7 +2,7 @@
 if action == 'peek' then
   local p = numbers('<I7', requests)
   local possible = min(p, limit)
-  return {0, free, limit, possible > free and max(1, wait(possible)) or 0, p > limit and 1 or 0, wanted}
+  return {0, free, limit, possible > free and max(1, wait(possible, 0)) or 0, p > limit and 1 or 0, wanted}
 elseif action == 'give' then
   local _, mark, fraction, p = numbers('<I7I7I7I7', requests)
   -- Of what was reset nothing comes back.

@@ -31,14 +31,10 @@ start = max(now, t + (f > 0 and 1 or 0))
 free = start > now and 0 or limit
 ends = x + 1
 --- wait
-us = start - now
+-- As of now: what is reserved, and behind that another century, would pass 2^53.
+local t, f = plus(x - now, y, behind - slack)
+us = max(0, t + (f > 0 and 1 or 0))
 --- functions
--- The start of the next request that follows k permits, as of a time.
-local function start_after(t, f, k, from)
-  t, f = plus(t, f, k - slack)
-  return max(from, t + (f > 0 and 1 or 0))
-end
-
 -- Only the last reservation, and only before its time: later ones keep theirs.
 function give(mark, fraction, p)
   local t, f = plus(x, y, -p)
@@ -54,58 +50,23 @@ function change(switch)
   x, y = x + (y > 0 and 1 or 0), 0
 end
 
--- Each request starts behind those before it. Of a call that was decided before, the reservations are those of
--- that time, and as many permits are granted.
-function decide(answer, it)
-  local is_replay, most, t, f, from = it.is_replay, it.total, x, y, now
-  if is_replay then
-    from = at
-    t, f = plus(it.given, it.given_f, -most)
-  elseif t < now then
-    t, f = now, 0
+-- Grants a request that starts no later than allowed; returns its start and mark. What a call that was decided before was
+-- granted is granted again, as of that time.
+function schedule(it, p, allowed)
+  local t, f, from, first = x, y, now, start
+  if it.is_replay then
+    t, f = plus(it.given, it.given_f, -it.rest)
+    local first_t, first_f = plus(t, f, -slack)
+    from, first = at, max(at, first_t + (first_f > 0 and 1 or 0))
   end
-  local granted, sum, exact, us = 0, 0, 0, 0
-  for i = 8, #requests, 15 do
-    local p, longest, count = numbers('<I4I7I4', requests, i)
-    longest = longest * 1000
-    local allowed = min(longest, max_delay)
-    if p > limit then
-      answer(count, 5, 0)
-      count = 0
-    end
-    while count > 0 and sum == 0 and (not is_replay or p <= most - granted) do
-      local start = start_after(t, f, 0, from)
-      if start - from > allowed then
-        break
-      end
-      t, f = plus(t, f, p)
-      granted, count = granted + p, count - 1
-      answer(1, 8, start, t, f)
-    end
-    while count > 0 do
-      local is_exact = sum == 0 or sum < limit and exact < 16
-      if is_exact then
-        exact = exact + (sum > 0 and 1 or 0)
-        local end_t, end_f = t, f
-        if is_replay then
-          end_t, end_f = x, y
-        end
-        us = start_after(end_t, end_f, min(sum, limit), now) - now
-      end
-      local at_least, n = is_exact and sum <= limit and 0 or 1, count
-      if longest > max_delay and us <= longest and not (is_replay and granted < most) then
-        n = (sum < limit and exact < 16) and 1 or count
-        sum = sum + n * p
-        answer(n, 3 + at_least, max(1, us - max_delay))
-      else
-        answer(n, 1 + at_least, max(1, us - allowed))
-      end
-      count = count - n
-    end
+  if p > limit or first - from > allowed or it.is_replay and p > it.rest then
+    return
+  elseif it.is_replay then
+    it.rest = it.rest - p
+    t, f = plus(t, f, p)
+  else
+    take(p)
+    t, f = x, y
   end
-  if granted > 0 and not is_replay then
-    x, y, z = t, f, now
-    roll()
-  end
-  return granted
+  return first, t, f
 end

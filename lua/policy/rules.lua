@@ -14,8 +14,9 @@ function take(p)
 --> take
 end
 
--- The time until p permits are available: more than there are now, and no more than the limit.
-function wait(p)
+-- The time until p permits are available: more than there are now, and no more than the limit. In a queue, until a request
+-- starts that so many permits are before.
+function wait(p, behind)
   local us
 --> wait
   return us

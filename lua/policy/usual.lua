@@ -2,7 +2,7 @@
 -- are all granted in a lane that has called before, or all refused by a limiter that has been used.
 if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or '') == '' and
     (again or '') == '' and (not record or last < number and at <= now) and permits <= limit then
-  local p, allowed, us = permits * count, 0, nil
+  local p, allowed, behind, us = permits * count, 0, 0, nil
   if start then
     allowed = min(longest * 1000, max_delay)
   end

@@ -43,12 +43,12 @@ impl RateLimiter {
     /// See [`try_acquire`](Self::try_acquire). A start that is given back is free again only if it is the last
     /// one that was granted, and has not come.
     pub async fn try_reserve(&self, permits: u64) -> Result<Decision, Error> {
-        let Some(delay) = self.engine().rules.policy().and_then(|it| it.rules.max_delay()) else {
+        let Some(queue) = self.engine().rules.policy().and_then(|it| it.rules.as_queue()) else {
             let detail = "try_reserve of a limiter that is no queue: must have the policy `queue`";
             return Err(self.invalid(Operation::Acquire, detail.to_owned()));
         };
         // Rounded up: the policy's own delay ends within this millisecond.
-        let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+        let delay_ms = queue.max_delay.div_ceil(1000);
         let request = self.request(permits, MaxWait::Delay(delay_ms));
         self.observed(permits, self.decide(request, None)).await
     }

@@ -3,9 +3,11 @@
 //!
 //! The twin of `lua/policy/decide.lua`.
 
-use super::frame::{EXACT_WAITS, Limiter};
-use super::{Kind, Policy};
+use super::frame::Limiter;
 use crate::store::{Outcome, OutcomeGroup, PolicyCall, RequestGroup, Wait, push_outcome};
+
+/// The number of requests behind a waiting one whose waits are exact.
+const EXACT_WAITS: u32 = 16;
 
 #[derive(Clone, Default)]
 pub(crate) struct Share {
@@ -23,15 +25,9 @@ pub(crate) fn decide(
     PolicyCall { limits, is_group, .. }: &PolicyCall,
 ) -> (Vec<OutcomeGroup>, Vec<Share>) {
     let (mut outcomes, mut shares) = (Vec::new(), vec![Share::default(); limiters.len()]);
-    if !is_group
-        && let Limiter { policy: Policy(Kind::Queue(queue)), state, now, replay, .. } =
-            &mut limiters[0]
-    {
-        // Its requests are granted with their starts.
-        let (groups, replay) = (&limits[0].groups, replay.as_ref());
-        shares[0].granted = queue.decide(state, *now, groups, replay, &mut outcomes);
-        return (outcomes, shares);
-    }
+    // A queue by itself grants requests with their starts, up to its longest delay.
+    let max_delay =
+        limiters[0].policy.as_queue().filter(|_| !is_group).map(|queue| queue.max_delay);
     // What the records still have.
     let mut rests: Vec<Option<u64>> =
         limiters.iter().map(|it| Some(it.replay.as_ref()?.total)).collect();
@@ -41,6 +37,17 @@ pub(crate) fn decide(
     let (mut waits, mut blocked, mut exact) = (false, (Wait::of_ms(0, true), 0), 0);
     for (k, &RequestGroup { max_wait_ms, mut count, .. }) in limits[0].groups.iter().enumerate() {
         let cost = |at: usize| limits[at].groups[k].permits;
+        let longest = max_wait_ms.saturating_mul(1000);
+        let delay = max_delay.map_or(0, |most| longest.min(most));
+        while max_delay.is_some()
+            && !waits
+            && count > 0
+            && let Some(outcome) = limiters[0].schedule(&mut rests[0], cost(0), delay)
+        {
+            outcomes.push(OutcomeGroup { count: 1, outcome });
+            shares[0].granted += cost(0);
+            count -= 1;
+        }
         loop {
             let fits = limiters.iter().zip(&rests).enumerate().map(|(at, (limiter, rest))| {
                 let free = if is_replay { rest.unwrap_or(u64::MAX) } else { limiter.available() };
@@ -48,7 +55,7 @@ pub(crate) fn decide(
                 // Each grant of a queue delays the next one.
                 if limiter.policy.is_queue() && !is_replay { fit.min(1) } else { fit }
             });
-            let fit = fits.fold(if waits { 0 } else { count }, u64::min);
+            let fit = fits.fold(if waits || max_delay.is_some() { 0 } else { count }, u64::min);
             if fit == 0 {
                 break;
             }
@@ -78,22 +85,23 @@ pub(crate) fn decide(
                 (wait, by) = (Wait { us: 0, at_least: false }, 0);
                 exact += u32::from(waits);
                 for (at, (limiter, share)) in limiters.iter().zip(&mut shares).enumerate() {
-                    let own = limiter.wait(share.queued + cost(at));
-                    let is_queue = limiter.policy.is_queue();
-                    wait.at_least |= own.at_least || is_queue && share.queued > 0;
+                    let own = limiter.wait(cost(at), share.queued);
+                    // Others may delay those before it.
+                    let is_unsure = *is_group && limiter.policy.is_queue() && share.queued > 0;
+                    wait.at_least |= own.at_least || is_unsure;
                     share.is_short |= cost(at) > limiter.available();
                     if own.us > wait.us {
                         (wait.us, by) = (own.us, at as u8);
                     }
                 }
-                wait.us = wait.us.max(1);
             }
-            if wait.us > max_wait_ms.saturating_mul(1000) || is_granted_later {
-                push_outcome(&mut outcomes, count, Outcome::Refused(wait, by));
+            let until = Wait { us: wait.us.saturating_sub(delay).max(1), ..wait };
+            if until.us > longest - delay || is_granted_later {
+                push_outcome(&mut outcomes, count, Outcome::Refused(until, by));
                 break;
             }
             let n = if is_exact { 1 } else { count };
-            push_outcome(&mut outcomes, n, Outcome::Waiting(wait));
+            push_outcome(&mut outcomes, n, Outcome::Waiting(until));
             for (at, share) in shares.iter_mut().enumerate() {
                 share.queued = share.queued.saturating_add(n.saturating_mul(cost(at)));
             }

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::{LaneCall, Wait, refusal};
+use crate::store::{LaneCall, Outcome, Wait, refusal};
 use crate::wire::keys::Keys;
 
 use super::bucket::Pace;
@@ -30,9 +30,6 @@ const MARGIN_MS: u64 = 10_000;
 
 /// The number of lanes' records from which on old ones are looked for.
 const MOST_LANES: usize = 32;
-
-/// The number of requests behind a waiting one whose waits are exact.
-pub(super) const EXACT_WAITS: u32 = 16;
 
 /// The state of a limiter, of which each policy says what its numbers are.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +94,8 @@ pub(crate) trait Rules {
     /// Takes permits that are available.
     fn take(&self, state: &mut State, now: i64, permits: u64);
 
-    /// The time until `permits` are available. There are fewer now, and the limit is not exceeded.
+    /// The time until `permits` are available. There are fewer now, and the limit is not exceeded. In a queue, until a
+    /// request starts that so many permits are before.
     fn wait(&self, state: &State, now: i64, permits: u64) -> i64;
 
     /// Returns permits of an earlier grant, and how many of them are available again: afterwards nobody gets more
@@ -290,14 +288,31 @@ impl Limiter {
         self.rules().available(&self.state, self.now)
     }
 
-    /// The wait for so many permits, which may be more than the limit.
-    pub(crate) fn wait(&self, permits: u64) -> Wait {
-        let limit = self.rules().limit();
-        let us = match permits.min(limit) {
+    /// The wait for permits behind other requests. Together they may be for more than the limit.
+    pub(crate) fn wait(&self, permits: u64, behind: u64) -> Wait {
+        let (limit, needed) = (self.rules().limit(), behind.saturating_add(permits));
+        let wait = |permits| self.rules().wait(&self.state, self.now, permits);
+        let us = match needed.min(limit) {
+            0 => 0,
+            // It starts behind the others, whatever its size.
+            _ if self.policy.is_queue() => wait(behind.min(limit)),
             possible if possible <= self.available() => 0,
-            possible => self.rules().wait(&self.state, self.now, possible).max(1) as u64,
+            possible => wait(possible).max(1),
         };
-        Wait { us, at_least: permits > limit }
+        let us = us as u64;
+        Wait { us, at_least: needed > limit }
+    }
+
+    /// Grants a request with its start, if this is a queue and the start is no later than allowed.
+    pub(super) fn schedule(
+        &mut self,
+        rest: &mut Option<u64>,
+        permits: u64,
+        allowed: u64,
+    ) -> Option<Outcome> {
+        let replay = self.replay.as_ref().zip(rest.as_mut());
+        let queue = self.policy.as_queue()?;
+        queue.schedule(&mut self.state, self.now, replay, permits, allowed)
     }
 
     pub(super) fn take(&mut self, permits: u64) {

@@ -447,12 +447,15 @@ impl Policy {
         }
     }
 
-    /// The longest delay of a queue's grants.
-    pub(crate) fn max_delay(&self) -> Option<Duration> {
+    pub(crate) fn as_queue(&self) -> Option<&Queue> {
         match &self.0 {
-            Kind::Queue(queue) => Some(Duration::from_micros(queue.max_delay)),
+            Kind::Queue(queue) => Some(queue),
             _ => None,
         }
+    }
+
+    pub(crate) fn is_queue(&self) -> bool {
+        self.as_queue().is_some()
     }
 
     pub(crate) fn is_rgcra(&self) -> bool {
@@ -469,10 +472,6 @@ impl Policy {
             Kind::Foreign(foreign) => Some(Policy(Kind::Foreign(foreign.of_key(key)?))),
             _ => Some(self.clone()),
         }
-    }
-
-    pub(crate) fn is_queue(&self) -> bool {
-        matches!(self.0, Kind::Queue(_))
     }
 
     /// The rules; `None` for the format of other services, which is known to servers only.

@@ -3,8 +3,8 @@
 //! The twin of `lua/policy/queue.lua`.
 
 use super::bucket::{Pace, ceil};
-use super::frame::{EXACT_WAITS, Mark, Record, Rules, State};
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
+use super::frame::{Mark, Record, Rules, State};
+use crate::store::Outcome;
 
 /// State: from the time (`x`, `y`) on nothing is reserved; the last grant was made at `z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ impl Rules for Queue {
 
     /// A request of any size starts now or later.
     fn available(&self, state: &State, now: i64) -> u64 {
-        if self.wait(state, now, 1) > 0 { 0 } else { self.limit }
+        if self.wait(state, now, 0) > 0 { 0 } else { self.limit }
     }
 
     fn take(&self, state: &mut State, now: i64, permits: u64) {
@@ -56,8 +56,8 @@ impl Rules for Queue {
         state.z = now as u64;
     }
 
-    fn wait(&self, state: &State, now: i64, _: u64) -> i64 {
-        self.start(state, 0, now) - now
+    fn wait(&self, state: &State, now: i64, behind: u64) -> i64 {
+        self.start(state, behind, now) - now
     }
 
     /// Only the last reservation, and only before its time: later ones keep theirs. A grant can be given back once,
@@ -84,63 +84,33 @@ impl Rules for Queue {
 }
 
 impl Queue {
-    /// Decides requests in order, each of which starts behind those before it; returns the permits granted. Of a call
-    /// that was decided before, what it was granted is granted again, and nothing is taken.
-    pub(super) fn decide(
+    /// Grants a request that starts no later than allowed. What a call that was decided before was granted is granted
+    /// again, as of that time: `replay` has its record, and how many of its permits are left.
+    pub(super) fn schedule(
         &self,
         state: &mut State,
         now: i64,
-        groups: &[RequestGroup],
-        replay: Option<&Record>,
-        outcomes: &mut Vec<OutcomeGroup>,
-    ) -> u64 {
-        // Of a call that was decided before, the reservations are those of that time.
-        let mut then = replay.map(|record| {
-            let (x, y) = self.pace.plus(record.mark, -(record.total as i64));
-            State { x, y, z: record.at as u64, ..State::default() }
-        });
-        let (from, most) = replay.map_or((now, u64::MAX), |record| (record.at, record.total));
-        let (mut granted, mut sum, mut exact, mut us) = (0, 0_u64, 0, 0);
-        for &RequestGroup { permits, max_wait_ms, mut count } in groups {
-            let longest = max_wait_ms.saturating_mul(1000);
-            let allowed = longest.min(self.max_delay);
-            if permits > self.limit {
-                push_outcome(outcomes, count, Outcome::ExceedsRate);
-                count = 0;
+        replay: Option<(&Record, &mut u64)>,
+        permits: u64,
+        allowed: u64,
+    ) -> Option<Outcome> {
+        let (mut next, from, most) = match &replay {
+            None => (state.clone(), now, self.limit),
+            Some((record, rest)) => {
+                let (x, y) = self.pace.plus(record.mark, -(**rest as i64));
+                (State { x, y, ..State::default() }, record.at, self.limit.min(**rest))
             }
-            while count > 0 && sum == 0 && permits <= most - granted {
-                let state = then.as_mut().unwrap_or(&mut *state);
-                let start = self.start(state, 0, from);
-                if (start - from) as u64 > allowed {
-                    break;
-                }
-                self.take(state, from, permits);
-                (granted, count) = (granted + permits, count - 1);
-                outcomes.push(OutcomeGroup {
-                    count: 1,
-                    outcome: Outcome::Scheduled { start, mark: (state.x, state.y) },
-                });
-            }
-            while count > 0 {
-                let is_exact = sum == 0 || sum < self.limit && exact < EXACT_WAITS;
-                if is_exact {
-                    exact += u32::from(sum > 0);
-                    us = (self.start(state, sum.min(self.limit), now) - now) as u64;
-                }
-                let at_least = !is_exact || sum > self.limit;
-                let wait = |without: u64| Wait { us: us.saturating_sub(without).max(1), at_least };
-                let is_granted_later = replay.is_some() && granted < most;
-                if longest > self.max_delay && us <= longest && !is_granted_later {
-                    let n = if sum < self.limit && exact < EXACT_WAITS { 1 } else { count };
-                    sum = sum.saturating_add(n.saturating_mul(permits));
-                    push_outcome(outcomes, n, Outcome::Waiting(wait(self.max_delay)));
-                    count -= n;
-                } else {
-                    push_outcome(outcomes, count, Outcome::Refused(wait(allowed), 0));
-                    count = 0;
-                }
-            }
+        };
+        let start = self.start(&next, 0, from);
+        if permits > most || (start - from) as u64 > allowed {
+            return None;
         }
-        granted
+        self.take(&mut next, from, permits);
+        let mark = (next.x, next.y);
+        match replay {
+            None => *state = next,
+            Some((_, rest)) => *rest -= permits,
+        }
+        Some(Outcome::Scheduled { start, mark })
     }
 }

@@ -230,7 +230,7 @@ impl StoreCall for PolicyPeekCall {
         Ok(PolicyPeek {
             available: limiter.available(),
             limit: limiter.policy.limit(),
-            wait: limiter.wait(self.permits),
+            wait: limiter.wait(self.permits, 0),
             parameters: parameters.expect("a policy reads its own parameters"),
         })
     }

@@ -301,6 +301,44 @@ fn a_repeated_call_gets_the_same_grants() {
     }
 }
 
+/// What is reserved, and as much behind it, passes 2^53 microseconds.
+#[test]
+fn waits_behind_a_century_are_exact() {
+    let world = World::new();
+    let every = Duration::from_micros(315_575_999_692_071);
+    let policy = Policy::queue(1, every, Duration::ZERO).unwrap();
+    let groups = [(10, 0, 1), (1, 1 << 55, 10)].map(|(permits, max_wait_ms, count)| RequestGroup {
+        permits,
+        max_wait_ms,
+        count,
+    });
+    let lane = LaneCall::new("a".into(), 1);
+    let call = call(&policy, 3_060_921_498_672_056, lane, groups.to_vec());
+    let reply = world.run(&call).unwrap();
+    let Outcome::Waiting(wait) = reply.outcomes.last().unwrap().outcome else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(wait.us, 19 * every.as_micros() as u64);
+}
+
+/// The second request of a queue's call would start too late, until another client allows longer delays.
+#[test]
+fn a_repeated_call_of_a_queue_gets_no_more_than_the_first_time() {
+    let world = World::new();
+    let second = Duration::from_secs(1);
+    let [short, long] = [1, 9].map(|most| Policy::queue(1, second, most * second / 2).unwrap());
+    let lane = LaneCall::new("a".into(), 1);
+    let mut again =
+        call(&short, T0, lane, vec![RequestGroup { max_wait_ms: 9000, count: 2, permits: 1 }]);
+    let first = world.run(&again).unwrap();
+    assert_eq!(grants(&again.limits[0].groups, &first), [(1, T0), (0, 0)]);
+    world.run(&call(&long, T0 + 1, LaneCall::new("b".into(), 1), vec![])).unwrap();
+    again.lane = again.lane.again(1 << 50);
+    let second = world.run(&again).unwrap();
+    assert_eq!(second.granted_before, Some(1));
+    assert_eq!(grants(&again.limits[0].groups, &second), [(1, T0), (0, 0)]);
+}
+
 /// A call for a key behind a waiter: it finds what the key has, and leaves no record that a later call would find.
 #[test]
 fn a_call_for_no_request_only_reads_the_record() {
