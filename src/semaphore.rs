@@ -490,6 +490,12 @@ impl Semaphore {
         self.limiter.call(Operation::AvailablePermits, call).await
     }
 
+    /// The semaphore with leases that is a form of this limiter.
+    #[cfg(feature = "_web")]
+    pub(crate) fn of_limiter(limiter: RateLimiter) -> Self {
+        Semaphore { limiter, kind: SemaphoreKind::Expirable }
+    }
+
     /// The limiter of which it is a form: its grants hold their permits until they are dropped.
     #[cfg(any(feature = "_web", feature = "admin", test))]
     pub(crate) fn into_limiter(self) -> RateLimiter {

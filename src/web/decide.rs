@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
 use super::key::KeyFuture;
-use super::limit::is_another;
-use super::limits::{KeyHandle, LimitState, Limits, Report};
+use super::limit::{Limit, is_another};
+use super::limits::{Limits, Report};
 use super::refusal::{Reason, Refusal, trouble_of};
 use super::request::RequestHead;
 use crate::client::Client;
@@ -19,24 +19,39 @@ use crate::decision::{DecidedBy, Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
+use crate::semaphore::Semaphore;
 
 /// A request's question to one limit.
-pub(super) struct LimitRequest<'a> {
-    pub(super) slot: &'a LimitState,
+pub(super) struct LimitRequest {
+    pub(super) limit: Arc<Limit>,
     pub(super) key: String,
     pub(super) permits: u64,
     /// Made when the limit is asked: a caller that an earlier limit refuses makes up no limiter.
-    handle: OnceLock<Result<KeyHandle, Error>>,
+    limiter: OnceLock<Result<RateLimiter, Error>>,
 }
 
-impl<'a> LimitRequest<'a> {
-    fn new(slot: &'a LimitState, key: String, permits: u64) -> Self {
-        LimitRequest { slot, key, permits, handle: OnceLock::new() }
+impl LimitRequest {
+    fn new(limit: Arc<Limit>, key: String, permits: u64) -> Self {
+        LimitRequest { limit, key, permits, limiter: OnceLock::new() }
     }
 
-    pub(super) fn handle(&self, client: &Client) -> &Result<KeyHandle, Error> {
-        self.handle.get_or_init(|| self.slot.handle(client, &self.key))
+    /// A handle of the key's limiter, with the limit's rate. Nothing is sent.
+    pub(super) fn limiter(&self, client: &Client) -> &Result<RateLimiter, Error> {
+        self.limiter.get_or_init(|| {
+            let limiter = self.limit.limiter(client, &self.key)?;
+            // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
+            limiter.engine().observer.set_default_label(|| self.limit.name.clone());
+            Ok(match self.limit.rate_of(&self.key) {
+                Some(rate) => limiter.with_rate(rate),
+                None => limiter,
+            })
+        })
     }
+}
+
+/// The limit's rate, with which its limiter is created; `None` if it follows other rules, or is set up elsewhere.
+pub(super) fn rate_of_limit(limiter: &RateLimiter) -> Option<Rate> {
+    limiter.carried_rate().filter(|_| limiter.engine().is_redissons_limiter())
 }
 
 impl Limits {
@@ -51,9 +66,9 @@ impl Limits {
         let request = &request;
         // Computed once, however many limits use it.
         let shared = LazyCell::new(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
-        let asked = self.limits.iter().enumerate().filter_map(|(at, LimitState { limit, .. })| {
+        let asked = self.limits.iter().filter_map(|limit| {
             let permits = limit.cost_of(request, || *shared);
-            (permits > 0).then(|| (at, permits, limit.key.find(request, None)))
+            (permits > 0).then(|| (limit.clone(), permits, limit.key.find(request, None)))
         });
         let asked = asked.collect();
         let grpc = request.grpc_content_type().map(str::to_owned);
@@ -72,38 +87,36 @@ impl Limits {
         .boxed()
     }
 
-    /// `asked`: limits by their numbers, what the request costs there, and its keys.
-    async fn admit(&self, asked: Vec<(usize, u64, KeyFuture)>) -> Result<Admitted, Refusal> {
+    /// `asked`: limits, what the request costs there, and its keys.
+    async fn admit(&self, asked: Vec<(Arc<Limit>, u64, KeyFuture)>) -> Result<Admitted, Refusal> {
         // Finds all keys before any permit is taken, because finding one may fail and take time.
         let mut steps = Vec::with_capacity(asked.len());
-        for (at, permits, key) in asked {
-            let slot = &self.limits[at];
+        for (limit, permits, key) in asked {
             match key.await {
-                Ok(key) => steps.extend(key.map(|key| LimitRequest::new(slot, key, permits))),
+                Ok(key) => steps.extend(key.map(|key| LimitRequest::new(limit, key, permits))),
                 Err(error) => {
                     let text = "the key of a request cannot be found";
-                    self.mistakes.tell(text, &slot.limit.name, format_args!("{error}"));
-                    if !slot.limit.is_shadow {
+                    self.mistakes.tell(text, &limit.name, format_args!("{error}"));
+                    if !limit.is_shadow {
                         let reason = Reason::NoKey(error);
-                        let limit = slot.limit.clone();
                         return Err(Refusal { limit, key: None, reason, standings: Vec::new() });
                     }
                 }
             }
         }
-        let longest_wait = steps.iter().map(|step| step.slot.limit.longest_wait()).max();
+        let longest_wait = steps.iter().map(|step| step.limit.longest_wait()).max();
         let due = Instant::now() + longest_wait.unwrap_or_default();
         let mut held = Vec::with_capacity(steps.len());
         let mut in_use = InUse::default();
         let mut standings = Vec::with_capacity(steps.len());
         let mut rest = &steps[..];
         while let [first, ..] = rest {
-            let due = due.min(Instant::now() + first.slot.limit.longest_wait());
+            let due = due.min(Instant::now() + first.limit.longest_wait());
             let (from, answers) = match self.ask_together(rest, &mut standings).await {
                 Some(answered) => answered,
                 None => {
-                    let answer = match first.handle(&self.client) {
-                        Ok(handle) => take(&handle.limiter, first.permits, due).await,
+                    let answer = match first.limiter(&self.client) {
+                        Ok(limiter) => take(limiter, first.permits, due).await,
                         Err(error) => Err(error.clone()),
                     };
                     (0, vec![Unspent::new(answer)])
@@ -112,7 +125,7 @@ impl Limits {
             let (answered, later) = rest[from..].split_at(answers.len());
             rest = later;
             for (step, answer) in answered.iter().zip(answers) {
-                let limit = &step.slot.limit;
+                let limit = &step.limit;
                 let decision = self.heed_rate(step, answer, due).await.into_inner();
                 if let Err(error) = &decision {
                     let (text, _) = trouble_of(error);
@@ -132,13 +145,14 @@ impl Limits {
                         if !limit.is_shadow {
                             standings.push(Standing::new(limit, &grant));
                         }
-                        let handle = step.handle(&self.client).as_ref().ok();
-                        match handle.and_then(|it| it.semaphore.as_ref()) {
-                            Some(semaphore) => in_use.push(semaphore.permit(grant, step.permits)),
-                            None => {
-                                let grant = Unspent::new(Ok(Decision::Granted(grant)));
-                                held.push((grant, limit.clone()));
-                            }
+                        if limit.concurrency.is_some()
+                            && let Ok(limiter) = step.limiter(&self.client)
+                        {
+                            let semaphore = Semaphore::of_limiter(limiter.clone());
+                            in_use.push(semaphore.permit(grant, step.permits));
+                        } else {
+                            let grant = Unspent::new(Ok(Decision::Granted(grant)));
+                            held.push((grant, limit.clone()));
                         }
                         continue;
                     }
@@ -160,14 +174,14 @@ impl Limits {
 
     /// Gives the limiter the rate of its limit, if it has one that the limit replaces, and asks again if that one
     /// has refused.
-    async fn heed_rate(&self, step: &LimitRequest<'_>, answer: Unspent, due: Instant) -> Unspent {
-        let limit = &step.slot.limit;
-        let Ok(handle) = step.handle(&self.client) else { return answer };
-        let Some(rate) = handle.rate else { return answer };
-        let Some(found) = rate_of(&handle.limiter, rate, answer.get()).await else { return answer };
+    async fn heed_rate(&self, step: &LimitRequest, answer: Unspent, due: Instant) -> Unspent {
+        let limit = &step.limit;
+        let Ok(limiter) = step.limiter(&self.client) else { return answer };
+        let Some(rate) = rate_of_limit(limiter) else { return answer };
+        let Some(found) = rate_of(limiter, rate, answer.get()).await else { return answer };
         if !limit.replaces(found, rate) {
             if is_another(found, rate) {
-                let name = handle.limiter.name();
+                let name = limiter.name();
                 let (found, rate) = (found.without_keep_alive(), rate.without_keep_alive());
                 let text = "a limiter keeps a rate that is not its limit's";
                 let why = format_args!(
@@ -178,10 +192,9 @@ impl Limits {
             }
             return answer;
         }
-        let Ok(_alone) = step.slot.rate_change.try_lock() else { return answer };
+        let Ok(_alone) = limit.rate_change.try_lock() else { return answer };
         // A lease or a remembered denial may be older than the rate: the server's current rate decides.
-        let changed =
-            handle.limiter.ensure_rate_if(rate, |found| limit.replaces(found, rate)).await;
+        let changed = limiter.ensure_rate_if(rate, |found| limit.replaces(found, rate)).await;
         if let Err(error) = changed {
             let text = "the rate of a limiter could not be changed";
             self.mistakes.tell(text, &limit.name, format_args!("{error}"));
@@ -189,7 +202,7 @@ impl Limits {
         }
         match answer.get() {
             Ok(Decision::Granted(_)) => answer,
-            _ => Unspent::new(take(&handle.limiter, step.permits, due).await),
+            _ => Unspent::new(take(limiter, step.permits, due).await),
         }
     }
 }
@@ -245,11 +258,11 @@ mod tests {
         let rate = Rate::per_hour(9);
         let limit = Limit::new("user", Key::peer(), rate).roll_out_from([Rate::per_hour(5)]);
         let limits = Limits::new(&silent, [limit]).unwrap();
-        let slot = &limits.limits[0];
-        let step = LimitRequest::new(slot, "me".into(), 2);
+        let limit = &limits.limits[0];
+        let step = LimitRequest::new(limit.clone(), "me".into(), 2);
         let dropped = limits.heed_rate(&step, Unspent::new(decision), Instant::now());
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
-        assert!(slot.rate_change.try_lock().is_ok(), "the next request rolls it out");
+        assert!(limit.rate_change.try_lock().is_ok(), "the next request rolls it out");
         for _ in 0..500 {
             if limiter.available_permits().await.unwrap() == 5 {
                 return;

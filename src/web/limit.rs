@@ -15,7 +15,7 @@ use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::semaphore::{Semaphore, SemaphoreOptions};
+use crate::semaphore::SemaphoreOptions;
 use crate::store::limits::MOST_AT_ONCE;
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs. docs/web.md explains how keys become
@@ -71,6 +71,8 @@ pub struct Limit {
     pub(super) options: LimiterOptions,
     pub(super) is_shadow: bool,
     pub(super) roll_out_from: Vec<Rate>,
+    /// Held while the rate of a limiter is changed, so that only one of several concurrent requests does it.
+    pub(super) rate_change: Arc<tokio::sync::Mutex<()>>,
 }
 
 type RateFn = dyn Fn(&str) -> Option<Rate> + Send + Sync;
@@ -104,6 +106,7 @@ impl Limit {
             options: LimiterOptions::new(),
             is_shadow: false,
             roll_out_from: Vec::new(),
+            rate_change: Arc::default(),
         }
     }
 
@@ -295,30 +298,21 @@ impl Limit {
         }
     }
 
-    /// What decides for this key, and, if the limit is how many requests are served at once, the semaphore that it is of.
-    /// Nothing is sent.
-    pub(super) fn limiter(
-        &self,
-        client: &Client,
-        key: &str,
-    ) -> Result<(RateLimiter, Option<Semaphore>), Error> {
+    /// What decides for this key, without the limit's rate. Nothing is sent.
+    pub(super) fn limiter(&self, client: &Client, key: &str) -> Result<RateLimiter, Error> {
         let name = self.limiter_name(key);
-        let (limiter, semaphore) = match (&self.policy, self.concurrency) {
-            (Some(policy), _) => {
-                (client.limiter_of_with(&name, policy.clone(), self.options)?, None)
-            }
+        let limiter = match (&self.policy, self.concurrency) {
+            (Some(policy), _) => client.limiter_of_with(&name, policy.clone(), self.options)?,
             (_, Some(options)) => {
                 let options = if self.key.is_global { options } else { options.kept_alive() };
-                let semaphore = client.concurrency_with(&name, options.and(self.options))?;
-                let limiter = semaphore.clone().into_limiter();
-                (limiter, Some(semaphore))
+                client.concurrency_with(&name, options.and(self.options))?.into_limiter()
             }
-            _ => (client.limiter_with(&name, self.options)?, None),
+            _ => client.limiter_with(&name, self.options)?,
         };
-        Ok(match self.deadline {
-            Some(deadline) => (limiter.with_deadline(deadline)?, semaphore),
-            None => (limiter, semaphore),
-        })
+        match self.deadline {
+            Some(deadline) => limiter.with_deadline(deadline),
+            None => Ok(limiter),
+        }
     }
 
     /// Whether this client has a limiter of the key already.

@@ -13,13 +13,10 @@ use super::request::RequestHead;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
-use crate::limiter::RateLimiter;
 use crate::observe::Event;
 use crate::options::OnOutage;
 use crate::policy::Policy;
-use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
-use crate::semaphore::Semaphore;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -32,7 +29,7 @@ use crate::semaphore::Semaphore;
 #[must_use = "limits do nothing until a layer has them"]
 pub struct Limits {
     pub(super) client: Client,
-    pub(super) limits: Arc<[LimitState]>,
+    pub(super) limits: Arc<[Arc<Limit>]>,
     pub(super) mistakes: Arc<Mistakes>,
     /// The cost for limits that have none of their own.
     pub(super) cost: Option<Arc<CostFn>>,
@@ -45,20 +42,6 @@ pub(super) type RespondFn =
     dyn Fn(&Refusal, http::Response<Bytes>) -> http::Response<Bytes> + Send + Sync;
 
 pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
-
-pub(super) struct LimitState {
-    pub(super) limit: Arc<Limit>,
-    /// Held while the rate of a limiter is changed, so that only one of several concurrent requests does it.
-    pub(super) rate_change: tokio::sync::Mutex<()>,
-}
-
-pub(super) struct KeyHandle {
-    pub(super) limiter: RateLimiter,
-    /// The rate to create the limiter with, if the limit specifies one.
-    pub(super) rate: Option<Rate>,
-    /// The semaphore that the limiter is of, if the limit is one of requests at once.
-    pub(super) semaphore: Option<Semaphore>,
-}
 
 /// A limit's decision about a request: see [`Limits::on_decision`].
 #[derive(Debug)]
@@ -95,14 +78,14 @@ impl Limits {
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
         let invalid = |detail: String| Err(Error::invalid(Operation::Limits, detail));
-        let mut slots: Vec<LimitState> = Vec::new();
+        let mut checked: Vec<Arc<Limit>> = Vec::new();
         for limit in limits {
             limit.check()?;
             if let Err(detail) = limit.options.check() {
                 return invalid(format!("the limit {:?}: {detail}", limit.name));
             }
             // Otherwise each request would fail, by what is wrong with the options or the policy.
-            let (limiter, _) = limit.limiter(client, "")?;
+            let limiter = limit.limiter(client, "")?;
             let on_outage = limiter.engine().outage().map_or(OnOutage::Fail, |(_, policy)| policy);
             // That of keys without their own.
             let rate = limit.policy.as_ref().map(Policy::rate).or(limit.rate);
@@ -110,24 +93,21 @@ impl Limits {
             if let Some(Err(detail)) = rate.map(|rate| on_outage.check_with(rate)) {
                 return invalid(format!("the limit {:?}: {detail}", limit.name));
             }
-            if slots.iter().any(|slot| slot.limit.name == limit.name) {
+            if checked.iter().any(|other| other.name == limit.name) {
                 return invalid(format!("two limits named {:?}: each needs its own", limit.name));
             }
-            for LimitState { limit: other, .. } in &slots {
+            for other in &checked {
                 if let Some((one, all)) = limit.names_one_of(other).or(other.names_one_of(&limit)) {
                     return invalid(format!(
                         "a limit named {one:?}: a limiter of the limit {all:?} could have the same name"
                     ));
                 }
             }
-            slots.push(LimitState {
-                limit: Arc::new(limit),
-                rate_change: tokio::sync::Mutex::default(),
-            });
+            checked.push(Arc::new(limit));
         }
         Ok(Limits {
             client: client.clone(),
-            limits: slots.into(),
+            limits: checked.into(),
             mistakes: Arc::new(Mistakes { client: client.clone(), told: Mutex::default() }),
             cost: None,
             headers: RateHeaders::Draft,
@@ -186,21 +166,6 @@ impl Limits {
     }
 }
 
-impl LimitState {
-    /// A handle of this key's limiter. Nothing is sent.
-    pub(super) fn handle(&self, client: &Client, key: &str) -> Result<KeyHandle, Error> {
-        let limit = &self.limit;
-        let (mut limiter, semaphore) = limit.limiter(client, key)?;
-        let rate = limit.rate_of(key);
-        if let Some(rate) = rate {
-            limiter = limiter.with_rate(rate);
-        }
-        // Not an option, because that could contradict the label that a service gives the same limiter elsewhere.
-        limiter.engine().observer.set_default_label(|| limit.name.clone());
-        Ok(KeyHandle { limiter, rate, semaphore })
-    }
-}
-
 /// Tells the client's observers of mistakes in the set-up. They usually concern every request, so after the first of a
 /// kind the rest is told at DEBUG.
 pub(super) struct Mistakes {
@@ -218,7 +183,6 @@ impl Mistakes {
 
 impl fmt::Debug for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limits = self.limits.iter().map(|slot| &slot.limit);
-        f.debug_list().entries(limits).finish()
+        f.debug_list().entries(&*self.limits).finish()
     }
 }

@@ -1,12 +1,13 @@
 //! Several limits of a request that are asked by one call.
 
 use super::admitted::Standing;
-use super::decide::LimitRequest;
-use super::limits::{KeyHandle, Limits};
+use super::decide::{LimitRequest, rate_of_limit};
+use super::limits::Limits;
 use crate::client::Client;
 use crate::decision::{Decision, Unspent};
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
+use crate::limiter::RateLimiter;
 use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
 
 impl Limits {
@@ -17,16 +18,16 @@ impl Limits {
     /// this number, and the standings of those before it are added.
     pub(super) async fn ask_together(
         &self,
-        steps: &[LimitRequest<'_>],
+        steps: &[LimitRequest],
         standings: &mut Vec<Standing>,
     ) -> Option<(usize, Vec<Unspent>)> {
-        let mut asked: Vec<&KeyHandle> = Vec::new();
+        let mut asked: Vec<&RateLimiter> = Vec::new();
         for step in steps.iter().take(MAX_LIMITS) {
-            let Some(handle) = step.joinable(&self.client) else { break };
-            if asked.first().is_some_and(|it| !LimitGroup::can_hold(&it.limiter, &handle.limiter)) {
+            let Some(limiter) = step.joinable(&self.client) else { break };
+            if asked.first().is_some_and(|first| !LimitGroup::can_hold(first, limiter)) {
                 break;
             }
-            asked.push(handle);
+            asked.push(limiter);
         }
         if asked.len() < 2 {
             return None;
@@ -35,9 +36,9 @@ impl Limits {
         let group = self.group_of(steps, &asked).ok()?;
         let mut costs = MemberCosts::default();
         let mut observers = Vec::with_capacity(steps.len());
-        for (at, (step, handle)) in steps.iter().zip(&asked).enumerate() {
+        for (at, (step, limiter)) in steps.iter().zip(&asked).enumerate() {
             costs[at] = u32::try_from(step.permits).unwrap_or(u32::MAX);
-            let mut observer = handle.limiter.engine().observer.acquire(step.permits);
+            let mut observer = limiter.engine().observer.acquire(step.permits);
             observer.is_queued();
             observers.push(observer);
         }
@@ -47,7 +48,7 @@ impl Limits {
             Ok(Decision::Denied(denial)) => denial.refused_by(),
             Err(error) => error.limiter(),
         };
-        let by = asked.iter().position(|handle| named == Some(handle.limiter.name()));
+        let by = asked.iter().position(|limiter| named == Some(limiter.name()));
         // A failure that is nobody's is told of the first.
         let by = by.or_else(|| answer.is_err().then_some(0));
         match answer {
@@ -71,9 +72,8 @@ impl Limits {
                     }
                 }
                 let by = by?;
-                standings.extend(steps[..by].iter().zip(&asked).filter_map(|(step, handle)| {
-                    let rate = handle.limiter.engine().rate()?;
-                    Some(Standing::of_policy(&step.slot.limit, rate))
+                standings.extend(steps[..by].iter().zip(&asked).filter_map(|(step, limiter)| {
+                    Some(Standing::of_policy(&step.limit, limiter.engine().rate()?))
                 }));
                 Some((by, vec![Unspent::new(answer)]))
             }
@@ -85,44 +85,44 @@ impl Limits {
     /// The group of these limiters, which are those of these limits.
     fn group_of(
         &self,
-        steps: &[LimitRequest<'_>],
-        asked: &[&KeyHandle],
+        steps: &[LimitRequest],
+        asked: &[&RateLimiter],
     ) -> Result<LimitGroup, Error> {
-        let mut group = self.client.all_of(asked.iter().map(|it| &it.limiter))?;
-        if let Some(deadline) = asked.iter().map(|it| it.limiter.deadline()).min() {
+        let mut group = self.client.all_of(asked.iter().copied())?;
+        if let Some(deadline) = asked.iter().map(|it| it.deadline()).min() {
             group = group.with_deadline(deadline)?;
         }
         group.engine().observer.set_default_label(|| {
-            let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
+            let names: Vec<&str> = steps.iter().map(|step| &*step.limit.name).collect();
             names.join(" + ").into()
         });
         Ok(group)
     }
 }
 
-impl LimitRequest<'_> {
+impl LimitRequest {
     /// Its limiter, if the limit can be asked together with others: it refuses at once and by itself, and its
     /// limiter exists. Otherwise, a call that another limit refuses would create it.
-    fn joinable(&self, client: &Client) -> Option<&KeyHandle> {
-        let limit = &self.slot.limit;
+    fn joinable(&self, client: &Client) -> Option<&RateLimiter> {
+        let limit = &self.limit;
         let is_apart = limit.is_shadow || limit.concurrency.is_some();
         if is_apart || !limit.longest_wait().is_zero() || !limit.is_known(client, &self.key) {
             return None;
         }
-        let handle = self.handle(client).as_ref().ok()?;
-        let engine = handle.limiter.engine();
+        let limiter = self.limiter(client).as_ref().ok()?;
+        let engine = limiter.engine();
         // A shared call waits in another queue, one for each caller's key.
         let is_bounded = engine.max_waiters().is_some();
         let is_joinable = !engine.answers_locally() && !is_bounded;
-        (is_joinable && engine.rate().is_some()).then_some(handle)
+        (is_joinable && engine.rate().is_some()).then_some(limiter)
     }
 
-    fn may_change_rate(&self, handle: &KeyHandle, answer: &Result<Decision, Error>) -> bool {
+    fn may_change_rate(&self, limiter: &RateLimiter, answer: &Result<Decision, Error>) -> bool {
         match answer {
             Ok(Decision::Denied(denial)) => denial
                 .rate()
-                .zip(handle.rate)
-                .is_some_and(|(found, rate)| self.slot.limit.replaces(found, rate)),
+                .zip(rate_of_limit(limiter))
+                .is_some_and(|(found, rate)| self.limit.replaces(found, rate)),
             Ok(Decision::Granted(_)) => false,
             Err(error) => {
                 matches!(error.kind(), ErrorKind::ExceedsRate { .. } | ErrorKind::NotInitialized)
