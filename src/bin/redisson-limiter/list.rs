@@ -102,12 +102,7 @@ fn listed_json(rows: &[ListRow]) -> Value {
 struct TopRow {
     name: String,
     client_id: Option<String>,
-    rate: String,
-    /// `None` if that is unknown.
-    free: Option<u64>,
-    permits: u64,
-    /// `None` for a policy, which does not keep when permits were granted.
-    granted_per_second: Option<f64>,
+    sample: Sample,
 }
 
 pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
@@ -124,7 +119,8 @@ pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
     });
     let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
-        let known = |row: &TopRow| row.granted_per_second.unwrap_or(-1.0);
+        let (a, b) = (&a.sample, &b.sample);
+        let known = |sample: &Sample| sample.granted_per_second.unwrap_or(-1.0);
         known(b).total_cmp(&known(a)).then_with(|| b.used_part().total_cmp(&a.used_part()))
     });
     rows.truncate(args.limit);
@@ -132,48 +128,25 @@ pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-impl TopRow {
-    fn used(&self) -> u64 {
-        self.permits.saturating_sub(self.free.unwrap_or(self.permits))
-    }
-
-    fn used_part(&self) -> f64 {
-        self.used() as f64 / self.permits.max(1) as f64
-    }
-}
-
 /// A row for each budget, and for each policy of the name.
 fn rows_of(view: &View) -> Vec<TopRow> {
     let budgets = view.budgets.iter().filter_map(|budget| {
-        let sample = Sample::of(&budget.inspection, Duration::MAX)?;
-        Some(TopRow {
-            name: view.name().to_owned(),
-            client_id: budget.client_id.clone(),
-            rate: sample.rate.to_string(),
-            free: sample.free,
-            permits: sample.rate.permits(),
-            granted_per_second: Some(sample.granted_per_second),
-        })
+        Some((budget.client_id.clone(), Sample::of(&budget.inspection, Duration::MAX)?))
     });
-    let policies = view.policies.iter().map(|it| TopRow {
-        name: view.name().to_owned(),
-        client_id: None,
-        rate: it.policy.to_string(),
-        free: Some(it.available),
-        permits: it.limit,
-        granted_per_second: None,
-    });
-    budgets.chain(policies).collect()
+    let policies = view.policies.iter().map(|policy| (None, Sample::of_policy(policy)));
+    let row = |(client_id, sample)| TopRow { name: view.name().to_owned(), client_id, sample };
+    budgets.chain(policies).map(row).collect()
 }
 
 fn top_text(rows: &[TopRow], total: usize, out: &Out) -> String {
     let line = |row: &TopRow| {
+        let sample = &row.sample;
         let id = row.client_id.as_ref().map(|id| quoted(&id.chars().take(8).collect::<String>()));
         [
             quoted(&row.name) + &id.map_or(String::new(), |id| format!(" ({id})")),
-            row.rate.clone(),
-            row.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
-            percent(row.used(), row.permits, out),
+            sample.rate.clone(),
+            sample.granted(),
+            percent(sample.used(), sample.permits, out),
         ]
     };
     let lines: Vec<_> = rows.iter().map(line).collect();
@@ -190,14 +163,14 @@ pub fn percent(part: u64, whole: u64, out: &Out) -> String {
 }
 
 fn top_json(rows: &[TopRow], total: usize) -> Value {
-    let row = |row: &TopRow| {
+    let row = |TopRow { name, client_id, sample }: &TopRow| {
         json!({
-            "limiter": row.name,
-            "client_id": row.client_id,
-            "rate": row.rate,
-            "granted_per_second": row.granted_per_second,
-            "available": row.free,
-            "permits": row.permits,
+            "limiter": name,
+            "client_id": client_id,
+            "rate": sample.rate,
+            "granted_per_second": sample.granted_per_second,
+            "available": sample.free,
+            "permits": sample.permits,
         })
     };
     let rows: Vec<Value> = rows.iter().map(row).collect();

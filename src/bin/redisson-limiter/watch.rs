@@ -8,8 +8,8 @@ use std::time::Duration;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use redisson_rate_limiter::admin::{Inspection, Writer};
-use redisson_rate_limiter::{Mode, Peek, Rate, RateLimiter};
+use redisson_rate_limiter::admin::{Inspection, StoredPolicy, Writer};
+use redisson_rate_limiter::{Mode, Peek, RateLimiter};
 
 use crate::Session;
 use crate::args::{Common, WatchArgs};
@@ -21,13 +21,15 @@ use crate::text::{bar, duration, quoted, sparkline};
 const KEPT: usize = 60;
 
 /// The result of one look at a limiter.
-#[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    pub rate: Rate,
+    /// The rate or the policy, as text.
+    pub rate: String,
+    pub permits: u64,
     /// The permits that an acquire finds; `None` if that is unknown.
     pub free: Option<u64>,
-    /// Permits granted per second in the time before the look.
-    pub granted_per_second: f64,
+    /// Permits granted per second in the time before the look; `None` for a policy, which does not keep when permits were
+    /// granted.
+    pub granted_per_second: Option<f64>,
     /// The wait of a request for one permit, as text.
     pub wait: Option<String>,
 }
@@ -57,9 +59,10 @@ impl Sample {
         let granted: u64 = recent.filter_map(|entry| entry.permits).sum();
         let peek = inspection.peek.as_ref().ok();
         Some(Sample {
-            rate,
+            rate: rate.to_string(),
+            permits: rate.permits(),
             free: peek.map(Peek::available),
-            granted_per_second: granted as f64 * 1000.0 / window as f64,
+            granted_per_second: Some(granted as f64 * 1000.0 / window as f64),
             wait: peek.filter(|peek| !peek.wait().is_zero()).map(|peek| {
                 let least = if peek.is_lower_bound() { "at least " } else { "" };
                 format!("{least}{}", duration(peek.wait()))
@@ -67,17 +70,34 @@ impl Sample {
         })
     }
 
-    /// The permits in use, as far as that is known.
-    pub fn used(&self) -> u64 {
-        self.free.map_or(0, |free| self.rate.permits().saturating_sub(free))
+    pub fn of_policy(stored: &StoredPolicy) -> Sample {
+        Sample {
+            rate: stored.policy.to_string(),
+            permits: stored.limit,
+            free: Some(stored.available),
+            granted_per_second: None,
+            wait: None,
+        }
     }
 
-    /// The rate, the permits that are free, and the wait.
-    fn texts(&self) -> [String; 3] {
+    /// The permits in use, as far as that is known.
+    pub fn used(&self) -> u64 {
+        self.free.map_or(0, |free| self.permits.saturating_sub(free))
+    }
+
+    pub fn used_part(&self) -> f64 {
+        self.used() as f64 / self.permits.max(1) as f64
+    }
+
+    pub fn granted(&self) -> String {
+        self.granted_per_second.map_or("-".to_owned(), |rate| format!("{rate:.1}"))
+    }
+
+    /// The permits that are free, and the wait.
+    fn texts(&self) -> [String; 2] {
         let free = self.free.map_or("?".to_owned(), |free| free.to_string());
-        let free = format!("{free} of {} free", self.rate.permits());
-        let wait = format!("wait {}", self.wait.as_deref().unwrap_or("-"));
-        [self.rate.to_string(), free, wait]
+        let wait = self.wait.as_deref().unwrap_or("-");
+        [format!("{free} of {} free", self.permits), format!("wait {wait}")]
     }
 }
 
@@ -137,8 +157,8 @@ impl WatchRow {
             (Ok(_), None) => Err("no limiter of this name; see --key-prefix".to_owned()),
             (Err(_), None) => Err("its hash cannot be read: see doctor".to_owned()),
         };
-        let numbers =
-            |last: &Sample| (last.free.unwrap_or(0), last.granted_per_second.round() as u64);
+        let granted = |last: &Sample| last.granted_per_second.unwrap_or(0.0).round() as u64;
+        let numbers = |last: &Sample| (last.free.unwrap_or(0), granted(last));
         self.past.push_back(self.last.as_ref().map_or((0, 0), numbers));
         if self.past.len() > KEPT {
             self.past.pop_front();
@@ -151,15 +171,10 @@ impl WatchRow {
         match &self.last {
             Err(problem) => format!("{name}: {problem}\n"),
             Ok(last) => {
-                let ([rate, free, wait], granted) = (last.texts(), last.granted_per_second);
-                format!("{name}: {rate}, {free}, {granted:.1} granted/s, {wait}\n")
+                let ([free, wait], granted) = (last.texts(), last.granted());
+                format!("{name}: {}, {free}, {granted} granted/s, {wait}\n", last.rate)
             }
         }
-    }
-
-    fn use_of_rate(&self) -> f64 {
-        let part = |last: &Sample| last.used() as f64 / last.rate.permits() as f64;
-        self.last.as_ref().map_or(0.0, part)
     }
 }
 
@@ -173,7 +188,8 @@ fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
         out.paint(Tone::Quiet, format!("every {every}, the most used first; Ctrl-C ends"));
     text.push_str("\r\n");
     let mut order: Vec<&WatchRow> = rows.iter().collect();
-    order.sort_by(|a, b| b.use_of_rate().total_cmp(&a.use_of_rate()));
+    let used_part = |row: &WatchRow| row.last.as_ref().map_or(0.0, Sample::used_part);
+    order.sort_by(|a, b| used_part(b).total_cmp(&used_part(a)));
     for row in order.iter().take(usize::from(height.saturating_sub(2)) / 4) {
         let title = out.paint(Tone::Strong, quoted(row.limiter.name()));
         let last = match &row.last {
@@ -183,17 +199,17 @@ fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
                 continue;
             }
         };
-        let ([rate, free_text, wait], permits) = (last.texts(), last.rate.permits());
+        let ([free_text, wait], Sample { rate, permits, .. }) = (last.texts(), last);
         let past = row.past.iter().skip(row.past.len().saturating_sub(chart));
-        let used = out.paint(Tone::Doubtful, bar(last.used(), permits, 20));
-        let free = sparkline(past.clone().map(|(free, _)| *free), permits);
+        let used = out.paint(Tone::Doubtful, bar(last.used(), *permits, 20));
+        let free = sparkline(past.clone().map(|(free, _)| *free), *permits);
         let granted = sparkline(past.map(|(_, granted)| *granted), 1);
         let [free, granted] = [free, granted].map(|line| out.paint(Tone::Good, line));
-        let per_second = last.granted_per_second;
+        let per_second = last.granted();
         let _ = write!(
             text,
             "{title}  {rate}  {free_text}  {used}  {wait}\r\n  free     {free}\r\n  granted  {granted} \
-             {per_second:.1}/s\r\n"
+             {per_second}/s\r\n"
         );
     }
     text
