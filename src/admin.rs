@@ -44,8 +44,7 @@ impl Client {
         let mut found = Vec::new();
         for policy in Policy::one_of_each() {
             let limiter = self.stored_limiter_of(name, policy.clone())?;
-            let clock = &limiter.engine().core.clock;
-            let at = (!clock.is_servers()).then(|| clock.local_us());
+            let at = limiter.engine().core.clock.own_us();
             let of = Followed { rules: policy, is_stored: true };
             let call = PolicyPeekCall { of, at, permits: 0 };
             match limiter.call(Operation::Inspect, call).await {
@@ -75,7 +74,7 @@ impl Client {
     ) -> Result<StoredSemaphore, Error> {
         let semaphore = self.concurrency(name)?.into_limiter();
         let core = &semaphore.engine().core;
-        let call = InspectCall { now: core.clock.read().now, most: most_permits };
+        let call = InspectCall { now: core.clock.own_ms(), most: most_permits };
         let reply = semaphore.call(Operation::Inspect, call).await?;
         let stores = reply.store_us.map(|us| us.div_euclid(1000));
         let now_ms = core.told_ms().or(stores).unwrap_or_else(|| core.epoch_ms());

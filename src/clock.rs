@@ -87,17 +87,13 @@ impl Clock {
         matches!(&self.0, TimeSource::Manual(now) if now.load(Ordering::SeqCst) != FOLLOW_SYSTEM)
     }
 
-    /// The time to send with an attempt.
-    pub(crate) fn read(&self) -> Reading {
-        let us = self.own_us();
-        Reading {
-            now: us.map(|us| us.div_euclid(1000)),
-            into_ms: us.map_or(0, |us| us.rem_euclid(1000) as u32),
-        }
+    /// The time to send with an attempt, in milliseconds; `None` for the server's clock: then the store's own dates the call.
+    pub(crate) fn own_ms(&self) -> Option<i64> {
+        self.own_us().map(|us| us.div_euclid(1000))
     }
 
-    /// The time in microseconds; `None` for the server's clock.
-    fn own_us(&self) -> Option<i64> {
+    /// [`own_ms`](Self::own_ms), in microseconds.
+    pub(crate) fn own_us(&self) -> Option<i64> {
         Some(match &self.0 {
             TimeSource::System => steady_us(),
             TimeSource::Runtime { epoch, origin } => to_micros(*epoch + (rt::now() - *origin)),
@@ -116,13 +112,6 @@ impl Clock {
     pub(crate) fn local_us(&self) -> i64 {
         self.own_us().unwrap_or_else(steady_us)
     }
-}
-
-pub(crate) struct Reading {
-    /// Epoch ms by the client's clock, or `None`: then the store's own clock dates the call.
-    pub(crate) now: Option<i64>,
-    /// The microseconds since the millisecond of `now` began; 0 if unknown.
-    pub(crate) into_ms: u32,
 }
 
 /// The value of a manual clock that follows the system's clock.
@@ -207,12 +196,12 @@ mod tests {
     #[test]
     fn a_manual_clock_stays_moves_and_follows_the_system() {
         let (clock, manual) = Clock::manual(5);
-        assert_eq!(clock.read().now, Some(5));
+        assert_eq!(clock.own_ms(), Some(5));
         manual.advance(-3);
-        assert_eq!((clock.read().now, manual.now()), (Some(2), 2));
+        assert_eq!((clock.own_ms(), manual.now()), (Some(2), 2));
         let before = system_ms();
         manual.follow_system();
-        let Some(now) = clock.read().now else { panic!("not a time") };
+        let Some(now) = clock.own_ms() else { panic!("not a time") };
         assert!((before..=system_ms()).contains(&now));
     }
 }

@@ -110,7 +110,7 @@ impl ClientBudget {
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.limiter.check_is_redissons(Operation::Inspect, "")?;
         let core = &self.limiter.engine().core;
-        let (begun, now) = (Instant::now(), core.clock.read().now);
+        let (begun, now) = (Instant::now(), core.clock.own_ms());
         let call = InspectCall { now, most: most_entries };
         let reply = self.call(Operation::Inspect, call).await?;
         let at = Instant::now();
@@ -148,13 +148,13 @@ impl ClientBudget {
     /// Like [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
     /// unless the limiter has a keep-alive. The client may still be running: nothing changes for it.
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
-        let now = self.limiter.engine().core.clock.read().now;
+        let now = self.limiter.engine().core.clock.own_ms();
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.call(Operation::RemoveUnused, RemoveUnusedCall { now, age_ms }).await
     }
 
     async fn repair_unless(&self, only_look: bool) -> Result<Repair, Error> {
-        let now = self.limiter.engine().core.clock.read().now;
+        let now = self.limiter.engine().core.clock.own_ms();
         // Nobody holds a debt, so that the client in its id does not matter.
         let id = EntryId::random(ClientTag([0; 4]), 1);
         let call = RepairCall { now, id, only_look };

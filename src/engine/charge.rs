@@ -31,7 +31,7 @@ impl Engine {
 
     async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {
         let (id, deadline) = (self.new_id(), instant_after(BACKGROUND_DEADLINE));
-        let date = match self.core.clock.read().now {
+        let date = match self.core.clock.own_ms() {
             Some(now) => now,
             None if self.rules.policy().is_some() => 0,
             None => {
@@ -60,7 +60,7 @@ impl Engine {
         const OPERATION: Operation = Operation::Settle;
         let limit = self.core.attempt;
         let Some(policy) = self.rules.policy() else {
-            let now = || self.core.clock.read().now;
+            let now = || self.core.clock.own_ms();
             let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
             return Ok(self.call_until(OPERATION, deadline, limit, fails_fast, call).await?.0);
         };

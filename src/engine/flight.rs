@@ -252,9 +252,11 @@ impl Flight {
         // Read this before the clock: a lease's hold must not end after the date that is sent.
         self.attempt_began = core.now();
         let hold_ms = i64::try_from(self.hold_ms()).unwrap_or(i64::MAX);
-        let reading = core.clock.read();
+        let us = core.clock.own_us();
+        // The time since the millisecond began that is sent.
+        let into_ms = us.map_or(0, |us| us.rem_euclid(1000).unsigned_abs());
         let is_dated = engine.is_redissons_limiter();
-        let (now, earlier) = match reading.now.filter(|_| is_dated) {
+        let (now, earlier) = match us.map(|us| us.div_euclid(1000)).filter(|_| is_dated) {
             Some(at) => {
                 let at = self.attempts.next_date(at, hold_ms);
                 (Some(at), self.attempts.begin_dated(at.saturating_add(hold_ms)))
@@ -293,7 +295,7 @@ impl Flight {
                     );
                 }
                 let dated = match now {
-                    Some(_) => sent.saturating_sub(reading.into_ms.into()),
+                    Some(_) => sent.saturating_sub(into_ms),
                     None => {
                         engine.saw_server_time(reply.now);
                         core.now()
@@ -312,8 +314,7 @@ impl Flight {
                 }
                 self.attempts.ended(false);
                 let hold = self.hold_ms().saturating_mul(1000);
-                let hold_end = self.attempt_began.saturating_add(hold);
-                let hold_end = hold_end.saturating_sub(reading.into_ms.into());
+                let hold_end = self.attempt_began.saturating_add(hold).saturating_sub(into_ms);
                 return Ok(Some(Answered { reply, dated, hold_end, audited: audit_limit > 0 }));
             }
             Err(error) => engine.name_member(error),

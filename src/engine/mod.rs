@@ -177,7 +177,7 @@ impl Core {
 
     /// The current time on the clock that dates grants, epoch ms.
     pub(crate) fn epoch_ms(&self) -> i64 {
-        self.clock.read().now.unwrap_or_else(|| self.server_time.load(Ordering::Relaxed))
+        self.clock.own_ms().unwrap_or_else(|| self.server_time.load(Ordering::Relaxed))
     }
 
     /// The longest that an answer may take at this interval without needing confirmation.

@@ -99,7 +99,7 @@ impl Engine {
         let (engine, call) = (self.clone(), call.clone());
         let attempt = move |_: &Store, limit| {
             let Some(policy) = &policy else {
-                let now = engine.core.clock.read().now;
+                let now = engine.core.clock.own_ms();
                 return engine.attempt(AcquireCall { now, ..call.clone() }, limit);
             };
             let mut groups = call.limits[0].groups.clone();

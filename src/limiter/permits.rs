@@ -39,7 +39,7 @@ impl RateLimiter {
             return Ok(0);
         }
         let call = ReleaseCall {
-            now: self.engine().core.clock.read().now,
+            now: self.engine().core.clock.own_ms(),
             permits,
             seen: self.engine().seen(),
         };
@@ -92,7 +92,7 @@ impl RateLimiter {
             return Ok(Peek { available, rate, wait: found.wait });
         }
         let call = PeekCall {
-            now: self.engine().core.clock.read().now,
+            now: self.engine().core.clock.own_ms(),
             // One more than the highest rate is enough, and is exact in the store's arithmetic.
             permits: permits.min(MAX_EXACT + 1),
             seen: self.engine().seen(),
@@ -178,6 +178,6 @@ impl RateLimiter {
     }
 
     fn pause_call(&self, ms: u64) -> PauseCall {
-        PauseCall { now: self.engine().core.clock.read().now, ms, seen: self.engine().seen() }
+        PauseCall { now: self.engine().core.clock.own_ms(), ms, seen: self.engine().seen() }
     }
 }

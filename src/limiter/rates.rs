@@ -165,7 +165,7 @@ impl RateLimiter {
         state: StateRule,
         from: Option<Rate>,
     ) -> Result<bool, Error> {
-        let now = self.engine().core.clock.read().now;
+        let now = self.engine().core.clock.own_ms();
         let only_existing = operation != Operation::SetRate;
         let call = SetRateCall { now, rate, only_existing, from, state };
         let from = from.or(self.engine().rate());

@@ -175,7 +175,7 @@ impl SimServer {
 
     /// The rate, and the permits that can be taken now by the server's own clock.
     pub(super) fn peek(&self) -> Option<Peek> {
-        let call = PeekCall { now: self.clock.read().now, permits: 0, seen: None };
+        let call = PeekCall { now: self.clock.own_ms(), permits: 0, seen: None };
         self.store.run(&self.keys, &call).ok()
     }
 
@@ -277,7 +277,7 @@ impl SimServer {
             _ => None,
         };
         let mut live = Live { rate, ..Live::default() };
-        let now = self.clock.read().now.expect("the server has a clock of its own");
+        let now = self.clock.own_ms().expect("the server has a clock of its own");
         if let Some(Content::Log(members)) = content(self.value_and_log().1) {
             for (date, member) in members {
                 if self.is_semaphore {

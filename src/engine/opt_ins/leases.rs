@@ -338,12 +338,10 @@ impl State {
 
     /// Brings the ends forward if the clock that dated the entries has been set forward.
     fn shorten_for_clock(&mut self, core: &Core, now: Time) {
-        let reading = core.clock.read();
-        let Some(at) = reading.now else { return };
+        let Some(at_us) = core.clock.own_us() else { return };
         for lease in &mut self.in_use {
-            let ms = u64::try_from(lease.entry.date.saturating_sub(at)).unwrap_or(0);
-            let rest = ms.saturating_mul(1000).saturating_sub(reading.into_ms.into());
-            lease.end = lease.end.min(now.saturating_add(rest));
+            let rest = lease.entry.date.saturating_mul(1000).saturating_sub(at_us).max(0);
+            lease.end = lease.end.min(now.saturating_add(rest.unsigned_abs()));
         }
     }
 }

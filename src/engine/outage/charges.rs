@@ -61,7 +61,7 @@ impl Engine {
     /// The date of a charge's entry: as long ago as its permits were granted.
     pub(super) async fn date_of(&self, charge: &Charge, local_now: i64) -> Result<i64, Error> {
         let age = (local_now - charge.granted_at).max(0);
-        Ok(match (charge.date, self.core.clock.read().now) {
+        Ok(match (charge.date, self.core.clock.own_ms()) {
             (Some(date), _) => date,
             (None, Some(now)) => now - age,
             (None, None) => self.attempt(ServerTimeCall, self.core.attempt).await? / 1000 - age,

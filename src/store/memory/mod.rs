@@ -97,9 +97,8 @@ impl InProcessStore {
     fn enter(&self) -> MutexGuard<'_, Keyspace> {
         // A panic in one call does not affect the others: at most one limiter is wrong, and heals.
         let mut space = self.0.space.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = self.0.clock.read();
-        let now = reading.now.unwrap_or_else(system_ms);
-        space.enter(now, now.saturating_mul(1000).saturating_add(reading.into_ms.into()));
+        let us = self.0.clock.own_us().unwrap_or_else(|| system_ms() * 1000);
+        space.enter(us.div_euclid(1000), us);
         space
     }
 }
