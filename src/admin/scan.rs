@@ -10,7 +10,7 @@ use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::policy::Policy;
 use crate::store::Store;
-use crate::wire::keys::KeyParts;
+use crate::wire::keys::untagged;
 
 impl Client {
     /// Walks over all keys of the servers with `SCAN` (all masters of a cluster) to find limiters by the names of
@@ -132,23 +132,23 @@ impl LimiterScan {
 }
 
 fn found_key(key: &str, prefix: &str) -> Option<FoundKey> {
-    let of_policy = || {
-        let (base, word) = key.rsplit_once(':')?;
-        let is_word = Policy::one_of_each().iter().any(|policy| policy.word() == word);
-        is_word.then(|| KeyParts::of_base(base, false, None)).flatten()
+    let (rest, last) = key.rsplit_once(':')?;
+    let (base, suffix, client_id) = match (last, rest.rsplit_once(':')) {
+        ("value" | "permits", _) => (rest, last, None),
+        (id, Some((base, suffix @ ("value" | "permits")))) => {
+            // Redisson clients have UUIDs as ids: another program's `{api}:value:draft` is not a budget.
+            if !is_uuid(id) {
+                return None;
+            }
+            (base, suffix, Some(id.to_owned()))
+        }
+        _ if Policy::one_of_each().iter().any(|it| it.word() == last) => (rest, last, None),
+        _ => return None,
     };
-    let (parts, is_policy) = match KeyParts::of(key) {
-        Some(parts) => (parts, false),
-        None => (of_policy()?, true),
-    };
-    let KeyParts { full_name, is_log, client_id } = parts;
-    // Redisson clients have UUIDs as ids: another program's `{api}:value:draft` is not a budget.
-    if !client_id.is_none_or(is_uuid) {
-        return None;
-    }
-    let limiter = full_name.strip_prefix(prefix).filter(|name| !name.is_empty())?;
-    let client_id = client_id.map(str::to_owned);
-    Some(FoundKey { limiter: limiter.to_owned(), is_policy, is_log, client_id })
+    let full_name = untagged(base).or_else(|| base.contains('{').then_some(base))?;
+    let limiter = full_name.strip_prefix(prefix).filter(|name| !name.is_empty())?.to_owned();
+    let (is_log, is_policy) = (suffix == "permits", !matches!(suffix, "value" | "permits"));
+    Some(FoundKey { limiter, is_policy, is_log, client_id })
 }
 
 impl fmt::Debug for LimiterScan {
@@ -158,5 +158,38 @@ impl fmt::Debug for LimiterScan {
             .field("looked_at", &self.looked_at())
             .field("servers", &self.servers())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::keys::Keys;
+
+    #[test]
+    fn the_name_of_a_key_tells_its_limiter() {
+        let id = "0b1f4f0e-8c7e-4d6a-9d53-3a1f6f1f7c11";
+        for name in ["api", "a:b", "a}b", "a{b}c", "a{b", "{a", "x:value", "{a}b", "ü", " "] {
+            let keys = Keys::new(name, id);
+            let found = |is_log, id: Option<&str>| {
+                let (limiter, client_id) = (name.to_owned(), id.map(str::to_owned));
+                Some(FoundKey { limiter, is_policy: false, is_log, client_id })
+            };
+            assert_eq!(found_key(&keys.value, ""), found(false, None), "{name}");
+            assert_eq!(found_key(&keys.permits, ""), found(true, None), "{name}");
+            assert_eq!(found_key(&keys.client_value, ""), found(false, Some(id)), "{name}");
+            assert_eq!(found_key(&keys.client_permits, ""), found(true, Some(id)), "{name}");
+        }
+        let tagged = Keys::new("{api}", id);
+        assert_eq!(found_key(&tagged.value, "").unwrap().limiter, "api");
+        for key in
+            ["api", "api:value", "value", ":value", "{}:value", "{api}:values", "{a}:value:x:y"]
+        {
+            let found = found_key(key, "");
+            assert!(found.is_none() || key == "{}:value", "{key}: {found:?}");
+        }
+        assert_eq!(found_key("{api}:value:draft", ""), None);
+        let of_policy = found_key("{p:api}:bucket", "p:").unwrap();
+        assert_eq!((&*of_policy.limiter, of_policy.is_policy), ("api", true));
     }
 }

@@ -34,15 +34,11 @@ impl Keys {
     /// channel on which releases are announced, which a script must name like a key. `client_value` begins the names
     /// of the records of calls that have no ids.
     pub(crate) fn of_semaphore(full_name: &str) -> Self {
-        let tagged = match full_name.contains('{') {
-            true => full_name.to_owned(),
-            false => format!("{{{full_name}}}"),
-        };
         let calls: Arc<str> = suffixed(full_name, "calls").into();
         Keys {
             hash: full_name.into(),
             value: suffixed(full_name, "timeout").into(),
-            permits: format!("redisson_sc:{tagged}").into(),
+            permits: format!("redisson_sc:{}", tagged(full_name)).into(),
             client_value: calls.clone(),
             client_permits: calls,
         }
@@ -66,16 +62,10 @@ impl Keys {
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
         let other = match name.contains('{') {
-            false => format!("{{{name}}}"),
-            true => {
-                let inner = name.strip_prefix('{')?.strip_suffix('}')?;
-                if inner.is_empty() || inner.contains('{') {
-                    return None;
-                }
-                inner.to_owned()
-            }
+            true => untagged(name)?.into(),
+            false => tagged(name).into(),
         };
-        Some(Keys { hash: other.into(), ..self.clone() })
+        Some(Keys { hash: other, ..self.clone() })
     }
 
     /// The hash, and the value and the log of this mode.
@@ -92,49 +82,20 @@ impl Keys {
     }
 }
 
-/// The parts of the name of a value or a log.
-#[cfg(any(feature = "admin", test))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyParts<'a> {
-    /// The limiter's full name. The values and logs of `{api}` and `api` have the same names; for both this
-    /// is `api`.
-    pub(crate) full_name: &'a str,
-    pub(crate) is_log: bool,
-    /// The client, in the mode PER_CLIENT.
-    pub(crate) client_id: Option<&'a str>,
-}
-
-#[cfg(any(feature = "admin", test))]
-impl<'a> KeyParts<'a> {
-    /// Parses the name of a key; `None` if it does not name a value or a log.
-    pub(crate) fn of(key: &'a str) -> Option<Self> {
-        let ((base, suffix), client_id) = match key.rsplit_once(':')? {
-            shared @ (_, "value" | "permits") => (shared, None),
-            (rest, id) => (rest.rsplit_once(':')?, Some(id)),
-        };
-        let is_log = match suffix {
-            "value" => false,
-            "permits" => true,
-            _ => return None,
-        };
-        Self::of_base(base, is_log, client_id)
-    }
-
-    /// The parts of a key that consists of `base`, a limiter's name with its hash tag, and a suffix.
-    pub(crate) fn of_base(base: &'a str, is_log: bool, client_id: Option<&'a str>) -> Option<Self> {
-        let tag = base.strip_prefix('{').and_then(|base| base.strip_suffix('}'));
-        let full_name = match tag {
-            Some(name) if !name.is_empty() && !name.contains('{') => name,
-            _ if base.contains('{') => base,
-            _ => return None,
-        };
-        Some(KeyParts { full_name, is_log, client_id })
-    }
+/// A key of the limiter of this name.
+pub(crate) fn suffixed(name: &str, suffix: &str) -> String {
+    format!("{}:{suffix}", tagged(name))
 }
 
 /// A name that contains a `{` is assumed to have a hash tag; any other name becomes one.
-pub(crate) fn suffixed(name: &str, suffix: &str) -> String {
-    if name.contains('{') { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
+fn tagged(name: &str) -> String {
+    if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
+}
+
+/// The name that this hash tag may be made of.
+pub(crate) fn untagged(tag: &str) -> Option<&str> {
+    let name = tag.strip_prefix('{')?.strip_suffix('}')?;
+    (!name.is_empty() && !name.contains('{')).then_some(name)
 }
 
 #[cfg(test)]
@@ -148,26 +109,6 @@ mod tests {
             keys.all(),
             ["api", "{api}:value", "{api}:permits", "{api}:value:c1", "{api}:permits:c1"]
         );
-    }
-
-    #[test]
-    fn the_name_of_a_key_tells_its_limiter() {
-        for name in ["api", "a:b", "a}b", "a{b}c", "a{b", "{a", "x:value", "{a}b", "ü", " "] {
-            let keys = Keys::new(name, "c1");
-            let parts = |is_log, client_id| Some(KeyParts { full_name: name, is_log, client_id });
-            assert_eq!(KeyParts::of(&keys.value), parts(false, None), "{name}");
-            assert_eq!(KeyParts::of(&keys.permits), parts(true, None), "{name}");
-            assert_eq!(KeyParts::of(&keys.client_value), parts(false, Some("c1")), "{name}");
-            assert_eq!(KeyParts::of(&keys.client_permits), parts(true, Some("c1")), "{name}");
-        }
-        let tagged = Keys::new("{api}", "c1");
-        assert_eq!(KeyParts::of(&tagged.value).unwrap().full_name, "api");
-        for key in
-            ["api", "api:value", "value", ":value", "{}:value", "{api}:values", "{a}:value:x:y"]
-        {
-            let parts = KeyParts::of(key);
-            assert!(parts.is_none() || key == "{}:value", "{key}: {parts:?}");
-        }
     }
 
     #[test]
