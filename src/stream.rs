@@ -70,13 +70,12 @@ pub trait StreamRateLimitExt: Stream + Sized {
         Box::pin(self.then(move |item| {
             let (limiter, permits) = (limiter.clone(), cost(&item));
             async move {
-                match permits {
-                    0 => Ok(item),
-                    _ => match limiter.acquire(permits).await {
-                        Ok(_) => Ok(item),
-                        Err(error) => Err((item, error)),
-                    },
+                if permits > 0
+                    && let Err(error) = limiter.acquire(permits).await
+                {
+                    return Err((item, error));
                 }
+                Ok(item)
             }
         }))
     }

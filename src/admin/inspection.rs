@@ -57,11 +57,9 @@ impl Inspection {
     /// The permits of the live entries that were read, without those of a [pause](Writer::Pause), and the
     /// permits of the expired ones, which the next call gives back to the value.
     pub fn permits_in_log(&self, rate: Rate, budget: &Budget) -> (u64, u64) {
-        let (paused, live): (Vec<_>, Vec<_>) =
-            self.live(rate, budget).partition(|entry| entry.writer == Writer::Pause);
+        let granted = self.live(rate, budget).filter(|entry| entry.writer != Writer::Pause);
         let all = permits_of(budget.entries().iter());
-        let live = permits_of(live.into_iter());
-        (live, all.saturating_sub(live).saturating_sub(permits_of(paused.into_iter())))
+        (permits_of(granted), all.saturating_sub(permits_of(self.live(rate, budget))))
     }
 
     /// Until when the budget is paused, in milliseconds since 1970, as far as the entries that were read tell;

@@ -40,11 +40,6 @@ impl Client {
     {
         Client::builder().connect(servers).await
     }
-
-    pub(crate) async fn connect_now(&self) -> Result<(), Error> {
-        let connected = self.0.core.connect(self.0.deadline).await;
-        connected.map_err(|error| error.of(Operation::Connect, None))
-    }
 }
 
 /// Builds a [`Client`].
@@ -166,7 +161,8 @@ impl ClientBuilder {
         T: TryInto<Topology, Error: Into<Error>>,
     {
         let client = self.connect_lazy(servers)?;
-        client.connect_now().await?;
+        let connected = client.0.core.connect(client.0.deadline).await;
+        connected.map_err(|error| error.of(Operation::Connect, None))?;
         Ok(client)
     }
 

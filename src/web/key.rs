@@ -119,10 +119,8 @@ impl Key {
                 async move {
                     let mut found = Vec::with_capacity(parts.len());
                     for part in parts {
-                        match part.await? {
-                            Some(part) => found.push(part),
-                            None => return Ok(None),
-                        }
+                        let Some(part) = part.await? else { return Ok(None) };
+                        found.push(part);
                     }
                     Ok(Some(name::shortened(found.join(name::SEPARATOR))))
                 }

@@ -144,9 +144,8 @@ impl Limit {
     /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more than the
     /// rate is refused without a `Retry-After`. A cost above what a call can take, 2^32 − 1 permits or 10,000 of a
     /// [concurrency](Self::concurrency) limit, counts as that maximum.
-    pub fn cost(mut self, permits: u64) -> Self {
-        self.cost = Some(Arc::new(move |_: &RequestHead<'_>| permits));
-        self
+    pub fn cost(self, permits: u64) -> Self {
+        self.cost_by(move |_| permits)
     }
 
     /// Like [`cost`](Self::cost), by a function of the request. [`Limits::cost_by`](super::Limits::cost_by) sets the
