@@ -21,7 +21,7 @@ use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, LaneCall, LimitCall, Outcome, ServerTimeCall, total_permits,
+    AcquireCall, AcquireReply, Earlier, LaneCall, LimitCall, ServerTimeCall, total_permits,
 };
 use crate::wire::entry::EntryId;
 
@@ -307,7 +307,8 @@ impl Flight {
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 // A semaphore's lease that began earlier only ends earlier.
                 let may_confirm = engine.semaphore.is_none();
-                if is_late && may_confirm && self.call.requests > 0 && grants(&reply) {
+                let is_granted = reply.granted(&self.call.groups) > 0;
+                if is_late && may_confirm && self.call.requests > 0 && is_granted {
                     self.observer.tell_again(CallEvent::CameLate { took: observed });
                     self.attempts.ended(true);
                     return Ok(None);
@@ -353,11 +354,6 @@ impl Flight {
             limits: limits.collect(),
         }
     }
-}
-
-pub(super) fn grants(reply: &AcquireReply) -> bool {
-    let is_grant = |outcome| matches!(outcome, Outcome::Granted | Outcome::Scheduled { .. });
-    reply.outcomes.iter().any(|group| is_grant(group.outcome))
 }
 
 impl Drop for Flight {

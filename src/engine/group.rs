@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
 use crate::rt;
-use crate::store::{AcquireReply, Outcome, RequestGroup, decided};
+use crate::store::{AcquireReply, RequestGroup};
 
 pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
@@ -88,10 +88,7 @@ impl Flight {
         }
         let entries = self.limits().zip(reply.limits()).map(|((engine, groups), limit)| {
             engine.knowledge().learn(&groups, limit, audited);
-            let granted = decided(&groups, &reply.outcomes)
-                .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
-            let granted = granted.map(|(permits, count, _)| permits * count).sum();
-            let entry = self.entry(limit, granted);
+            let entry = self.entry(limit, reply.granted(&groups));
             let left = u64::try_from(limit.left).unwrap_or(0);
             Arc::new(Decided::new(engine, entry, limit.rate, left))
         });

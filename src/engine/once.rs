@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, Verdict};
-use super::flight::grants;
 use super::headroom::{exceeds, left_of, most_permits};
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::Entry;
@@ -122,7 +121,8 @@ impl Engine {
         if let Some(rate) = rate {
             // The reply is that of a log, without a mark: a refund would leave the key with its grant.
             (reply.mark, reply.rate) = (None, rate);
-            if reply.granted_before.is_some() || grants(&reply) {
+            let is_granted = reply.outcomes.iter().any(|group| group.outcome.is_grant());
+            if is_granted || reply.granted_before.is_some() {
                 reply.outcomes = vec![OutcomeGroup { outcome: Outcome::Granted, count: 1 }];
             }
         }

@@ -19,17 +19,14 @@ use crate::store::{AcquireReply, Outcome, OutcomeGroup};
 impl Flight {
     /// Handles a store's decision. Returns what the callers are to be told, and what callers were granted that have gone:
     /// dropped, it is given back, and may be passed on to somebody who came after those who are to be told.
-    pub(super) fn decided(
-        &mut self,
-        mut answered: Answered,
-    ) -> (Vec<(Caller, Verdict)>, Vec<Verdict>) {
+    pub(super) fn decided(&mut self, answered: Answered) -> (Vec<(Caller, Verdict)>, Vec<Verdict>) {
         let engine = &self.engine;
         let now = engine.core.now();
         let mut state = self.lane.lock();
         state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
         let is_other_rate = knowledge.learn(&self.call.groups, &answered.reply, answered.audited);
-        let leased = engine.on_reply(self, &mut answered, now, is_other_rate);
+        engine.on_reply(self, &answered, now, is_other_rate);
         let has_waiters = answered
             .reply
             .outcomes
@@ -53,6 +50,7 @@ impl Flight {
         let permits = if is_a_log { most_permits(headroom, rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
+        let all = reply.granted(&self.call.groups);
         let (settled, granted) = state.queue.replied(
             now,
             answered.dated,
@@ -64,9 +62,9 @@ impl Flight {
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
         let (decided_at, at_us) = (rt::now(), reply.mark.map_or(0, |it| it.now));
-        let entry = self.entry(&reply, granted + leased);
+        let entry = self.entry(&reply, all);
         // An earlier attempt may have been granted something, or may yet be.
-        let is_abandoned = granted + leased == 0 && !self.attempts.is_first();
+        let is_abandoned = all == 0 && !self.attempts.is_first();
         state.idle.extend(self.number.clone().filter(|_| !is_abandoned));
         state.observe(engine);
         drop(state);
@@ -80,7 +78,9 @@ impl Flight {
         if headroom.is_none() || is_other_rate {
             // Otherwise leased permits would go to callers that come after one that must wait.
             let ends_leases = is_other_rate || has_waiters;
-            let lease = Lease { entry: entry.clone(), left: leased, end: answered.hold_end };
+            // The requests of a lease are behind those of the callers.
+            let left = all.saturating_sub(granted);
+            let lease = Lease { entry: entry.clone(), left, end: answered.hold_end };
             engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
         }
         engine.give_back_reservation(left_over);

@@ -72,7 +72,7 @@ impl<C> Queue<C> {
                 | Outcome::Scheduled { .. }
                 | Outcome::Refused(..)
                 | Outcome::ExceedsRate => {
-                    if let Outcome::Granted | Outcome::Scheduled { .. } = outcome {
+                    if outcome.is_grant() {
                         permits *= same;
                         granted += permits;
                     }

@@ -23,7 +23,7 @@ use crate::observe::{Count, CountPart};
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::rt::{self, Mutex, lock};
-use crate::store::{Outcome, OutcomeGroup, RequestGroup};
+use crate::store::RequestGroup;
 
 /// The number of times that a lease is checked during its hold.
 const LOOKS: u64 = 4;
@@ -82,24 +82,6 @@ pub(crate) fn add_lease_requests(groups: &mut Vec<RequestGroup>, count: u64) {
         Some(last) if (last.permits, last.max_wait_ms) == (1, 0) => last.count += count,
         _ => groups.push(RequestGroup { permits: 1, max_wait_ms: 0, count }),
     }
-}
-
-/// Removes the outcomes of the last `requests` requests and returns how many of them were granted.
-pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
-    let mut left = requests;
-    let mut granted = 0;
-    while let Some(group) = outcomes.last_mut().filter(|_| left > 0) {
-        let count = group.count.min(left);
-        left -= count;
-        group.count -= count;
-        if group.outcome == Outcome::Granted {
-            granted += count;
-        }
-        if group.count == 0 {
-            outcomes.pop();
-        }
-    }
-    granted
 }
 
 impl Leases {

@@ -11,7 +11,7 @@ use super::flight::{Answered, Flight};
 use crate::options::{LimiterOptions, ShareRule};
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{Outcome, Wait};
+use crate::store::Wait;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 pub(crate) mod denials;
@@ -19,7 +19,7 @@ pub(crate) mod leases;
 pub(crate) mod usage;
 
 use denials::{Denials, fewest_refused};
-use leases::{Leases, take_lease_outcomes};
+use leases::Leases;
 
 #[derive(Default)]
 pub(crate) struct OptIns {
@@ -99,26 +99,22 @@ impl Engine {
         }
     }
 
-    /// Caches the denials in a reply and takes the outcomes of a lease out of it. Returns the number of
-    /// permits leased.
+    /// Caches the denials in a reply.
     pub(super) fn on_reply(
         &self,
         flight: &Flight,
-        answered: &mut Answered,
+        answered: &Answered,
         now: Time,
         is_other_rate: bool,
-    ) -> u64 {
-        let reply = &mut answered.reply;
+    ) {
+        let reply = &answered.reply;
         if let (Some(denials), Some(generation)) = (self.opt_ins.denials.get(), flight.generation) {
-            let granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
-            let outdated = granted || is_other_rate;
+            let outdated = reply.granted(&flight.call.groups) > 0 || is_other_rate;
             // The answer does not account for permits that this client holds in leases; and what is refused so that it
             // is left to others is not refused them.
             let refused = fewest_refused(&flight.call.groups, &reply.outcomes)
                 .filter(|_| self.opt_ins.leases.held() == 0 && flight.lane.headroom.is_none());
             denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
         }
-        let requested = flight.lease.as_ref().map_or(0, |lease| lease.permits);
-        take_lease_outcomes(&mut reply.outcomes, requested)
     }
 }

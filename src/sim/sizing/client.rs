@@ -5,7 +5,7 @@ use super::demand::Random;
 use super::lease::{ClientLeases, HeldLease};
 use super::server::keys;
 use crate::engine::Knowledge;
-use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
+use crate::engine::opt_ins::leases::add_lease_requests;
 use crate::queue::{Call, MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, LimitCall, Outcome, RefundCall};
@@ -179,10 +179,9 @@ impl FleetClient {
     }
 
     /// The answer to a call arrives.
-    pub(super) fn answered(&mut self, now: Time, sent: &Sent, mut reply: AcquireReply) -> Effects {
+    pub(super) fn answered(&mut self, now: Time, sent: &Sent, reply: AcquireReply) -> Effects {
         let mut effects = Effects::default();
         self.known.learn(&sent.call.limits[0].groups, &reply, sent.call.audit_limit > 0);
-        let leased = take_lease_outcomes(&mut reply.outcomes, sent.leased);
         let mut has_waiters = false;
         for group in &reply.outcomes {
             match group.outcome {
@@ -195,6 +194,7 @@ impl FleetClient {
         let rate = (self.rate.permits(), self.rate.interval_ms() * 1000, 0);
         let left = reply.left.max(0) as u64;
         let dated = sent.at / 1000 * 1000;
+        let all = reply.granted(&sent.call.limits[0].groups);
         let (settled, granted) =
             self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
         effects.answered.extend(settled.into_iter().filter_map(|it| it.caller));
@@ -203,10 +203,11 @@ impl FleetClient {
             leases.used(now, granted);
         }
         if let Some(leases) = self.leases.as_mut().filter(|_| sent.leased > 0) {
+            let leased = all - granted;
             let lease = HeldLease {
                 id: sent.call.id,
                 date: reply.entry_date,
-                written: granted + leased,
+                written: all,
                 left: leased,
                 end: sent.at + sent.call.hold_ms * 1000,
             };

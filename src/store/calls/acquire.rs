@@ -312,6 +312,12 @@ impl AcquireReply {
         AcquireReply { entry_date, limits, ..AcquireReply::new(now, rate, left, outcomes) }
     }
 
+    /// The permits that these requests were granted.
+    pub(crate) fn granted(&self, groups: &[RequestGroup]) -> u64 {
+        let granted = decided(groups, &self.outcomes).filter(|(.., outcome)| outcome.is_grant());
+        granted.map(|(permits, count, _)| permits * count).sum()
+    }
+
     /// The reply about each limiter.
     pub(crate) fn limits(&self) -> &[AcquireReply] {
         if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits }
@@ -357,6 +363,12 @@ pub(crate) enum Outcome {
     /// The log has more expired entries than one call drops: ask again at once. All requests behind an
     /// undecided one are undecided.
     Undecided,
+}
+
+impl Outcome {
+    pub(crate) fn is_grant(self) -> bool {
+        matches!(self, Outcome::Granted | Outcome::Scheduled { .. })
+    }
 }
 
 /// Adds what became of so many requests.
