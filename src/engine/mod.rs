@@ -180,12 +180,6 @@ impl Core {
         self.clock.own_ms().unwrap_or_else(|| self.server_time.load(Ordering::Relaxed))
     }
 
-    /// The longest that an answer may take at this interval without needing confirmation.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn longest_on_time_ms(&self, interval_ms: u64) -> u64 {
-        self.latency.longest_on_time(interval_ms).div_ceil(1000)
-    }
-
     /// Checks whether the store can be reached, with a single attempt that may take up to `deadline`.
     pub(crate) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
         let answer = self.in_runtime(self.store.ping(deadline)).await;
@@ -358,15 +352,6 @@ impl Engine {
     /// The rate this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<Rate> {
         self.knowledge().seen
-    }
-
-    /// Whether no request is pending and no call is in flight.
-    #[cfg(all(test, shuttle))]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.lanes().iter().all(|lane| {
-            let state = lane.lock();
-            state.queue.is_idle() && !state.has_driver
-        })
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::Core;
 use crate::clock::Clock;
 use crate::store::Store;
 use crate::{
@@ -34,6 +35,13 @@ mod sharing;
 mod windows;
 
 pub(crate) use counting::CountingStore;
+
+impl Core {
+    /// The longest that an answer may take at this interval without needing confirmation.
+    pub(crate) fn longest_on_time_ms(&self, interval_ms: u64) -> u64 {
+        self.latency.longest_on_time(interval_ms).div_ceil(1000)
+    }
+}
 
 /// A store, and the clock that it shares with its clients; by default that of the runtime.
 struct World {

@@ -223,25 +223,6 @@ pub(crate) struct Earlier {
     pub(crate) reserved: Option<i64>,
 }
 
-#[cfg(test)]
-impl Earlier {
-    pub(crate) fn first_since(since: i64) -> Self {
-        Earlier { since: Some(since), ..Earlier::default() }
-    }
-
-    pub(crate) fn since(since: i64) -> Self {
-        Earlier { is_again: true, ..Earlier::first_since(since) }
-    }
-
-    pub(crate) fn dated(dates: Vec<i64>) -> Self {
-        Earlier { is_again: true, dates, ..Earlier::default() }
-    }
-
-    pub(crate) fn reserved(since: i64, date: i64) -> Self {
-        Earlier { reserved: Some(date), ..Earlier::since(since) }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireReply {
     /// The time at which it was decided, epoch ms.
@@ -409,6 +390,24 @@ mod tests {
         pub(crate) fn with(mut self, change: impl FnOnce(&mut LimitCall)) -> Self {
             change(&mut self.limits[0]);
             self
+        }
+    }
+
+    impl Earlier {
+        pub(crate) fn first_since(since: i64) -> Self {
+            Earlier { since: Some(since), ..Earlier::default() }
+        }
+
+        pub(crate) fn since(since: i64) -> Self {
+            Earlier { is_again: true, ..Earlier::first_since(since) }
+        }
+
+        pub(crate) fn dated(dates: Vec<i64>) -> Self {
+            Earlier { is_again: true, dates, ..Earlier::default() }
+        }
+
+        pub(crate) fn reserved(since: i64, date: i64) -> Self {
+            Earlier { reserved: Some(date), ..Earlier::since(since) }
         }
     }
 
