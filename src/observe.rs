@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 mod acquire;
 mod call;
-mod connection;
 mod event;
 mod limiter;
 #[cfg(feature = "metrics")]
@@ -22,7 +21,6 @@ mod traces;
 pub use acquire::{AcquireEnd, AcquireOutcome};
 pub use call::{CallEvent, ObservedCall};
 pub(crate) use call::{Span, current_span};
-pub(crate) use connection::ConnectionObserver;
 pub use event::{Count, Event};
 pub use limiter::ObservedLimiter;
 pub(crate) use limiter::{CountPart, LimiterObserver};

@@ -13,7 +13,6 @@ use std::time::Instant;
 use redis::{Cmd, Pipeline};
 
 use super::*;
-use crate::observe::ConnectionObserver;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
 /// would make its own attempt on a server that is away.
@@ -39,7 +38,9 @@ struct Connection {
     last: Mutex<Option<Opening>>,
     /// The time at which a connection was last left because its server is a replica.
     left_replica: Mutex<Option<Instant>>,
-    observer: ConnectionObserver,
+    /// The server of the last connection, and how many attempts have failed since.
+    history: Mutex<(Option<Arc<str>>, u32)>,
+    observers: Observers,
     listening: Arc<Listening>,
 }
 
@@ -69,7 +70,8 @@ impl Connections {
         let connection = Arc::new(Connection {
             last: Mutex::new(None),
             left_replica: Mutex::new(None),
-            observer: ConnectionObserver::new(&self.access.observers),
+            history: Mutex::default(),
+            observers: self.access.observers.clone(),
             listening: Arc::default(),
         });
         by_runtime.insert(runtime, connection.clone());
@@ -186,7 +188,7 @@ impl Connection {
                 }
             };
             if let Some(Ok(dead)) = dead.as_ref().and_then(Opening::peek) {
-                self.observer.lost(&dead.server, "closed");
+                self.tell_lost(&dead.server, "closed");
             }
             // Then look again: it may have ended long ago, if all that awaited it had given up before.
             _ = attempt.await;
@@ -205,14 +207,36 @@ impl Connection {
             let result =
                 result.map_err(|error| error.with_server(Some(connections.address.clone())));
             if let Some(this) = Weak::upgrade(&this) {
-                match &result {
-                    Ok(open) => this.observer.opened(&open.server),
-                    Err(error) => this.observer.failed(error),
-                }
+                this.tell_opened(&result);
             }
             result.map_err(|error| (Instant::now(), error))
         };
         joint(work, |why| Err((Instant::now(), reply::no_stream(why))))
+    }
+
+    /// Tells observers what became of an attempt to connect.
+    fn tell_opened(&self, result: &Result<Arc<OpenConnection>, Error>) {
+        match result {
+            Ok(open) => {
+                let server = &open.server;
+                let now = (Some(server.clone()), 0);
+                let (before, failures) = std::mem::replace(&mut *lock(&self.history), now);
+                let before = before.as_deref();
+                self.observers.event(&Event::Connected { server, before, failures });
+            }
+            Err(error) => {
+                let failures = {
+                    let (_, failures) = &mut *lock(&self.history);
+                    *failures = failures.saturating_add(1);
+                    *failures
+                };
+                self.observers.event(&Event::ConnectFailed { error, failures });
+            }
+        }
+    }
+
+    fn tell_lost(&self, server: &str, why: &'static str) {
+        self.observers.event(&Event::ConnectionLost { server, why });
     }
 
     /// Whether the connection is open, or held by a call.
@@ -238,7 +262,7 @@ impl Connection {
         let is_it =
             |last: &mut Opening| matches!(last.peek(), Some(Ok(last)) if Arc::ptr_eq(last, open));
         if lock(&self.last).take_if(is_it).is_some() {
-            self.observer.lost(&open.server, why);
+            self.tell_lost(&open.server, why);
         }
     }
 }
