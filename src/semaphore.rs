@@ -690,7 +690,7 @@ impl fmt::Debug for Semaphore {
 /// its permits are no longer held. In a forked child, dropping a permit of its parent does nothing.
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit {
-    /// `None` if nobody counts it, because the server is away.
+    /// Dropped, it gives the permits back. `None` if nobody counts them, because the server is away.
     hold: Option<Arc<Hold>>,
     permits: u64,
     semaphore: Semaphore,
@@ -738,12 +738,11 @@ impl Permit {
 
     /// Keeps the permits out: they are no longer renewed, nor given back when this is dropped. Returns their ids, by
     /// which [`Semaphore::release`] gives them back, here or elsewhere.
-    pub fn keep(mut self) -> Vec<String> {
-        let ids = self.ids();
-        if let Some(hold) = self.hold.take() {
+    pub fn keep(self) -> Vec<String> {
+        if let Some(hold) = &self.hold {
             hold.keep();
         }
-        ids
+        self.ids()
     }
 
     /// Whether the permits are lost, as far as this client knows.
@@ -777,14 +776,6 @@ impl Permit {
         match &self.hold {
             Some(hold) => hold.lost().await,
             None => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if let Some(hold) = &self.hold {
-            hold.give_back();
         }
     }
 }

@@ -378,15 +378,10 @@ impl Hold {
         }
     }
 
-    /// Gives the permits back in the background.
-    pub(crate) fn give_back(&self) {
-        self.held.give_back(&self.engine, None);
-    }
-
     /// Gives back permits of which no caller was told: if their lease has ended, nobody has lost them.
     pub(super) fn give_back_untold(&self) {
         self.held.is_lost.store(self.is_lost(), Ordering::Release);
-        self.give_back();
+        self.held.give_back(&self.engine, None);
     }
 
     /// Gives the permits back, and says what became of them. It goes on if the future is dropped.
@@ -414,7 +409,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.give_back();
+        self.held.give_back(&self.engine, None);
     }
 }
 
