@@ -105,7 +105,7 @@ impl Engine {
         let refund = async move {
             let deadline = instant_after(deadline);
             let (call, before) = engine.join_refund(&entry, permits, deadline, true)?;
-            let freed = within(deadline, call).await?;
+            let freed = engine.freed_by(call, deadline).await?;
             Ok(freed.saturating_sub(before).min(permits))
         };
         self.core.in_runtime_counted(refund).await
@@ -120,7 +120,17 @@ impl Engine {
     ) -> Result<(), Error> {
         let (call, _) =
             self.join_refund(entry, permits, instant_after(BACKGROUND_DEADLINE), false)?;
-        self.core.in_runtime(within(instant_after(deadline), call)).await.map(drop)
+        let engine = self.clone();
+        let freed = async move { engine.freed_by(call, instant_after(deadline)).await };
+        self.core.in_runtime(freed).await.map(drop)
+    }
+
+    /// Waits for a refund. If its caller gives up before, the permits may be back all the same.
+    async fn freed_by(&self, call: RefundInFlight, deadline: Instant) -> Result<u64, Error> {
+        let may_come_back = self.permits_may_come_back();
+        let freed = within(deadline, call).await?;
+        may_come_back.none_came_back();
+        Ok(freed)
     }
 
     /// Gives permits of an entry back in the background; returns a future to await if completion matters. If the
