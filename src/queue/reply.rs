@@ -31,7 +31,7 @@ impl<C> Queue<C> {
         let (mut settled, mut granted) = (Vec::with_capacity(calling), 0);
         let mut back = Vec::new();
         let (mut head, mut gone): (Option<(Time, u64)>, _) = (None, None);
-        let (mut waits, mut reserved) = (false, None);
+        let mut reserved = None;
         let mut outcomes = &mut outcomes[..];
         for mut waiter in self.waiters.drain(..calling) {
             let Some((outcome, same)) = split(&mut outcomes, waiter.request.count()) else { break };
@@ -61,7 +61,6 @@ impl<C> Queue<C> {
                     if let Outcome::Reserved(_) = outcome {
                         reserved = Some(waiter.ticket);
                     }
-                    waits = true;
                     back.push(waiter);
                 }
                 Outcome::Undecided => {
@@ -89,7 +88,7 @@ impl<C> Queue<C> {
         back.into_iter().rev().for_each(|waiter| self.waiters.push_front(waiter));
         // The wait of a cancelled head does not apply to the next one.
         self.ask_now |= gone.is_some_and(|permits| self.may_fit_without(permits, 0));
-        if waits {
+        if head_at.is_some() {
             // Waiting for permits does not count: the deadline of an unbounded wait begins with its next
             // call. Other requests keep the deadlines that their callers were promised.
             let unbounded = |waiter: &&mut Waiter<C>| waiter.request.max_wait == MaxWait::Unbounded;

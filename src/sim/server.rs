@@ -365,11 +365,12 @@ impl SimServer {
         self.store.listen(channel, heard).await;
     }
 
-    /// The permits in the log that have not expired, apart from those of keys, which nobody may know of.
-    pub(super) fn in_log(&self) -> u64 {
+    /// The permits in the log that are dated from this time on, apart from those of keys, which nobody may know of.
+    pub(super) fn in_log(&self, from: i64) -> u64 {
         let live = self.live_permits().entries;
         let is_of_key = |id: &[u8]| id.try_into().is_ok_and(|id| EntryId(id).is_of_key());
-        live.iter().filter(|(id, _)| !is_of_key(id)).map(|(_, (_, permits))| permits).sum()
+        let live = live.iter().filter(|(id, (date, _))| *date >= from && !is_of_key(id));
+        live.map(|(_, (_, permits))| permits).sum()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, ServerState> {

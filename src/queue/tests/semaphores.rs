@@ -115,3 +115,20 @@ fn who_may_not_wait_is_asked_for_if_the_first_has_gone() {
         assert_eq!(refused, []);
     }
 }
+
+/// A request that came behind a slow call, whose only caller has gone, waits for permits like one behind a caller that
+/// has not: its deadline begins with its own call.
+#[test]
+fn a_deadline_begins_anew_where_the_queue_has_waited_for_one_that_is_gone() {
+    let mut queue: Queue<u32> = Queue::new(true);
+    let gone = queue.arrive(|| 0, request(1, MaxWait::Unbounded), 0).unwrap();
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    queue.expire(5 * MS, false);
+    queue.cancel(gone);
+    queue.arrive(|| 6 * MS, request(1, MaxWait::Unbounded), 1).unwrap();
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: LEFT }];
+    queue.replied(10 * MS, 10 * MS, (0, 0, 0), outcomes, 0, None);
+    let Step::SleepUntil(then) = queue.step(10 * MS).0 else { panic!("it may fit no more") };
+    let Step::Call(call) = queue.step(then).0 else { panic!("a call") };
+    assert_eq!(call.due, then + DEADLINE);
+}
