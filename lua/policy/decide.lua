@@ -3,10 +3,12 @@
 local states = {}
 local reply = {0, now, states}
 
-local function answer(count, kind, ...)
+local function answer(count, ...)
   if count > 0 then
-    local last = #reply
-    reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4], reply[last + 5] = count, kind, ...
+    reply[#reply + 1] = count
+    for i = 1, select('#', ...) do
+      reply[#reply + 1] = select(i, ...)
+    end
   end
 end
 
@@ -20,13 +22,10 @@ for k = 8, #first.requests, 15 do
   longest = longest * 1000
   -- A queue by itself grants requests with their starts, up to its longest delay.
   local delay = schedule and min(longest, max_delay) or 0
-  while schedule and count > 0 and not waits do
-    local start, t, f = schedule(first, p, delay)
-    if not start then
-      break
-    end
-    answer(1, 8, start, t, f)
-    first.granted, count = first.granted + p, count - 1
+  local starting = schedule and 1 or 0
+  while starting > 0 and count > 0 and not waits do
+    starting = schedule(first, answer, p, count, delay)
+    first.granted, count = first.granted + starting * p, count - starting
   end
   local fit, exceeds, has_rest
   repeat

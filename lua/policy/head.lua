@@ -21,7 +21,8 @@
 --               grant is later than now}; an outcome being count, kind, wait in microseconds
 --               kinds: 0 granted, 1 refused, 2 refused with a wait of at least so much, 3 waiting, 4 waiting at
 --               least so much, 5 more than the limit, and 10 more for each limiter before the one with the longest
---               wait; 8 granted from a time on: 1, 8, time, mark, its fraction
+--               wait; 8 granted by a queue, one behind the other: count, 8, the time from which on nothing was reserved
+--               and its fraction, the time of the decision, permits each, permits and microseconds of the pace, slack
 --        give   {0, permits credited}
 --        peek   {0, available, limit, wait, 1 if it is a lower bound, parameters}
 --        change {0}

@@ -50,23 +50,33 @@ function change(switch)
   x, y = x + (y > 0 and 1 or 0), 0
 end
 
--- Grants a request that starts no later than allowed; returns its start and mark. What a call that was decided before was
--- granted is granted again, as of that time.
-function schedule(it, p, allowed)
-  local t, f, from, first = x, y, now, start
+-- Grants as many of equal requests as start no later than allowed, one behind the other, and returns how many. What a call
+-- that was decided before was granted is granted again, as of that time.
+function schedule(it, answer, p, count, allowed)
+  local t, f, from = x, y, now
   if it.is_replay then
     t, f = plus(it.given, it.given_f, -it.rest)
-    local first_t, first_f = plus(t, f, -slack)
-    from, first = at, max(at, first_t + (first_f > 0 and 1 or 0))
+    from, count = at, min(count, floor(it.rest / p))
+  elseif t < now then
+    t, f = now, 0
   end
-  if p > limit or first - from > allowed or it.is_replay and p > it.rest then
-    return
-  elseif it.is_replay then
-    it.rest = it.rest - p
-    t, f = plus(t, f, p)
-  else
-    take(p)
-    t, f = x, y
+  -- Of more than the limit at once, times would not be exact.
+  local n, most = 0, min(count, floor(limit / p))
+  local try = most
+  while n < most do
+    local last_t, last_f = plus(t, f, (try - 1) * p - slack)
+    if last_t + (last_f > 0 and 1 or 0) - from <= allowed then
+      n = try
+    else
+      most = try - 1
+    end
+    try = ceil((n + most) / 2)
   end
-  return first, t, f
+  if it.is_replay then
+    it.rest = it.rest - n * p
+  elseif n > 0 then
+    take(n * p)
+  end
+  answer(n, 8, t, f, from, p, r, q, slack)
+  return n
 end

@@ -39,14 +39,15 @@ pub(crate) fn decide(
         let cost = |at: usize| limits[at].groups[k].permits;
         let longest = max_wait_ms.saturating_mul(1000);
         let delay = max_delay.map_or(0, |most| longest.min(most));
-        while max_delay.is_some()
-            && !waits
-            && count > 0
-            && let Some(outcome) = limiters[0].schedule(&mut rests[0], cost(0), delay)
-        {
-            outcomes.push(OutcomeGroup { count: 1, outcome });
-            shares[0].granted += cost(0);
-            count -= 1;
+        while max_delay.is_some() && !waits && count > 0 {
+            let requests = RequestGroup { permits: cost(0), max_wait_ms, count };
+            let granted = limiters[0].schedule(&mut rests[0], requests, delay);
+            if granted.is_empty() {
+                break;
+            }
+            count -= granted.len() as u64;
+            shares[0].granted += granted.len() as u64 * cost(0);
+            outcomes.extend(granted.into_iter().map(|outcome| OutcomeGroup { count: 1, outcome }));
         }
         loop {
             let fits = limiters.iter().zip(&rests).enumerate().map(|(at, (limiter, rest))| {

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::{LaneCall, Outcome, Wait, refusal};
+use crate::store::{LaneCall, Outcome, RequestGroup, Wait, refusal};
 use crate::wire::keys::Keys;
 
 use super::bucket::Pace;
@@ -303,16 +303,16 @@ impl Limiter {
         Wait { us, at_least: needed > limit }
     }
 
-    /// Grants a request with its start, if this is a queue and the start is no later than allowed.
+    /// Grants requests with their starts, if this is a queue and these are no later than allowed.
     pub(super) fn schedule(
         &mut self,
         rest: &mut Option<u64>,
-        permits: u64,
+        requests: RequestGroup,
         allowed: u64,
-    ) -> Option<Outcome> {
+    ) -> Vec<Outcome> {
         let replay = self.replay.as_ref().zip(rest.as_mut());
-        let queue = self.policy.as_queue()?;
-        queue.schedule(&mut self.state, self.now, replay, permits, allowed)
+        let Some(queue) = self.policy.as_queue() else { return Vec::new() };
+        queue.schedule(&mut self.state, self.now, replay, requests, allowed)
     }
 
     pub(super) fn take(&mut self, permits: u64) {

@@ -23,11 +23,13 @@ pub(crate) mod window;
 pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::{Mark, Notes};
 
-use bucket::{Bucket, CENTURY, Interval, Pace, Rgcra};
+pub(crate) use bucket::Pace;
+use bucket::{Bucket, CENTURY, Interval, Rgcra};
 use calendar::Calendar;
 use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
 use queue::Queue;
+pub(crate) use queue::Schedule;
 use window::{Grid, Rolling, Sliding, Window};
 
 /// How a limiter counts, if not by Redisson's log: see [`Client::limiter_of`](crate::Client::limiter_of).

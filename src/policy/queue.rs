@@ -2,9 +2,9 @@
 //!
 //! The twin of `lua/policy/queue.lua`.
 
-use super::bucket::{Pace, ceil};
+use super::bucket::{Pace, Time, ceil};
 use super::frame::{Mark, Record, Rules, State};
-use crate::store::Outcome;
+use crate::store::{Outcome, RequestGroup};
 
 /// State: from the time (`x`, `y`) on nothing is reserved; the last grant was made at `z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,33 +84,66 @@ impl Rules for Queue {
 }
 
 impl Queue {
-    /// Grants a request that starts no later than allowed. What a call that was decided before was granted is granted
-    /// again, as of that time: `replay` has its record, and how many of its permits are left.
+    /// Grants as many of equal requests as start no later than allowed, one behind the other. What a call that was decided
+    /// before was granted is granted again, as of that time: `replay` has its record, and how many of its permits are
+    /// left.
     pub(super) fn schedule(
         &self,
         state: &mut State,
         now: i64,
         replay: Option<(&Record, &mut u64)>,
-        permits: u64,
+        RequestGroup { permits, count, .. }: RequestGroup,
         allowed: u64,
-    ) -> Option<Outcome> {
-        let (mut next, from, most) = match &replay {
-            None => (state.clone(), now, self.limit),
+    ) -> Vec<Outcome> {
+        let (free, from, count) = match &replay {
+            None => ((state.x, state.y).max((now, 0)), now, count),
             Some((record, rest)) => {
-                let (x, y) = self.pace.plus(record.mark, -(**rest as i64));
-                (State { x, y, ..State::default() }, record.at, self.limit.min(**rest))
+                let free = self.pace.plus(record.mark, -(**rest as i64));
+                (free, record.at, count.min(**rest / permits))
             }
         };
-        let start = self.start(&next, 0, from);
-        if permits > most || (start - from) as u64 > allowed {
-            return None;
-        }
-        self.take(&mut next, from, permits);
-        let mark = (next.x, next.y);
+        let schedule = Schedule { free, from, permits, pace: self.pace, slack: self.slack };
+        // Of more than the limit at once, times would not be exact on a server.
+        let most = count.min(self.limit / permits);
+        let in_time = |it: &u64| (schedule.start(*it) - from) as u64 <= allowed;
+        let granted: Vec<_> =
+            (0..most).take_while(in_time).map(|it| schedule.outcome(it)).collect();
+        let taken = granted.len() as u64 * permits;
         match replay {
-            None => *state = next,
-            Some((_, rest)) => *rest -= permits,
+            Some((_, rest)) => *rest -= taken,
+            None if taken > 0 => self.take(state, now, taken),
+            None => {}
         }
-        Some(Outcome::Scheduled { start, mark })
+        granted
+    }
+}
+
+/// Requests that a queue has granted, one behind the other.
+pub(crate) struct Schedule {
+    /// The time from which on nothing was reserved.
+    pub(crate) free: Time,
+    /// The time of the decision.
+    pub(crate) from: i64,
+    /// Of each request.
+    pub(crate) permits: u64,
+    pub(crate) pace: Pace,
+    pub(crate) slack: u64,
+}
+
+impl Schedule {
+    /// Whether so many requests have times that can be told.
+    pub(crate) fn allows(&self, count: u64) -> bool {
+        let all = self.permits.checked_mul(count);
+        all.is_some_and(|all| self.pace.allows(all)) && self.pace.allows(self.slack)
+    }
+
+    fn start(&self, index: u64) -> i64 {
+        let before = (index * self.permits) as i64 - self.slack as i64;
+        ceil(self.pace.plus(self.free, before)).max(self.from)
+    }
+
+    pub(crate) fn outcome(&self, index: u64) -> Outcome {
+        let mark = self.pace.plus(self.free, ((index + 1) * self.permits) as i64);
+        Outcome::Scheduled { start: self.start(index), mark }
     }
 }

@@ -3,9 +3,9 @@
 
 use super::super::policy_script::TOGETHER;
 use super::*;
-use crate::policy::Notes;
 use crate::policy::decide::decide;
 use crate::policy::frame::Record;
+use crate::policy::{Notes, Pace, Schedule};
 
 impl StoreCall for PolicyCall {
     type Reply = AcquireReply;
@@ -79,15 +79,18 @@ impl StoreCall for PolicyCall {
             return of_record(record, request_count(groups), of.rate());
         }
         let rates = self.limits.iter().map(|limit| limit.of.rate());
-        let (limits, outcomes) = read_decision(answer, rates)?;
+        let most = request_count(&self.limits[0].groups);
+        let (limits, outcomes) = read_decision(answer, rates, most)?;
         Some(AcquireReply::of_limits(limits, outcomes))
     }
 }
 
-/// The replies of an answer's limiters, which have these rates, without outcomes, and the outcomes of its requests.
+/// The replies of an answer's limiters, which have these rates, without outcomes, and the outcomes of its requests, of which
+/// there are no more than `most`.
 fn read_decision(
     answer: ServerAnswer<'_>,
     rates: impl ExactSizeIterator<Item = Rate>,
+    most: u64,
 ) -> Option<(Vec<AcquireReply>, Vec<OutcomeGroup>)> {
     let (now, found) = (answer.integer(1)?, answer.list(2)?);
     if found.len() != rates.len() {
@@ -119,9 +122,20 @@ fn read_decision(
             3 | 4 => Outcome::Waiting(wait),
             5 => Outcome::ExceedsRate,
             8 => {
-                let mark = (answer.integer(place)?, answer.unsigned(place + 1)?);
-                place += 2;
-                Outcome::Scheduled { start: i64::try_from(number).ok()?, mark }
+                let mut next = || {
+                    place += 1;
+                    answer.unsigned(place - 1).filter(|number| *number < MAX_EXACT)
+                };
+                let free = (i64::try_from(number.min(MAX_EXACT)).ok()?, next()?);
+                let (from, permits) = (next()? as i64, next()?);
+                let (pace, slack) = (Pace { permits: next()?, every: next()? }, next()?);
+                let schedule = Schedule { free, from, permits, pace, slack };
+                if count > most || !schedule.allows(count) {
+                    return None;
+                }
+                let granted = (0..count).map(|it| schedule.outcome(it));
+                outcomes.extend(granted.map(|outcome| OutcomeGroup { count: 1, outcome }));
+                continue;
             }
             _ => return None,
         };
