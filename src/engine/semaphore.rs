@@ -728,7 +728,9 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
         // The server may be back soon, and there are leases to save.
         false => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
     };
-    Some(pause.clamp(Duration::from_millis(1), LONGEST_PAUSE))
+    // A permit whose answer came late is due before those that were held by then.
+    let longest = LONGEST_PAUSE.min(Duration::from_micros(lease / 10));
+    Some(pause.min(longest).max(Duration::from_millis(1)))
 }
 
 fn ends_after(began: Time, lease_ms: u64) -> Time {

@@ -463,6 +463,20 @@ async fn a_permit_whose_lease_was_prolonged_by_its_id_is_not_lost_before() {
     assert!(permit.is_lost());
 }
 
+/// When its lease is nearly over, the task that renews has just renewed another one, and has time.
+#[tokio::test(start_paused = true)]
+async fn a_permit_whose_answer_came_late_is_renewed_in_time() {
+    let world = World::new();
+    let options = SemaphoreOptions::new().permits(2).lease(SECOND * 6 / 5);
+    let semaphore = world.client().concurrency_with("s", options).unwrap();
+    let first = semaphore.acquire(1).await.unwrap();
+    sleep(SECOND * 39 / 100).await;
+    world.store.ledger().semaphores_take.store(900, Ordering::SeqCst);
+    let late = semaphore.acquire(1).await.unwrap();
+    sleep(SECOND * 5).await;
+    assert!(!first.is_lost() && !late.is_lost());
+}
+
 /// The lease of one says nothing of the others'.
 #[tokio::test(start_paused = true)]
 async fn permits_are_renewed_also_when_the_lease_of_one_was_changed() {
