@@ -22,10 +22,12 @@ for k = 8, #first.requests, 15 do
   longest = longest * 1000
   -- A queue by itself grants requests with their starts, up to its longest delay.
   local delay = schedule and min(longest, max_delay) or 0
-  local starting = schedule and 1 or 0
-  while starting > 0 and count > 0 and not waits do
-    starting = schedule(first, answer, p, count, delay)
-    first.granted, count = first.granted + starting * p, count - starting
+  while schedule and count > 0 and not waits do
+    local n = schedule(first, answer, p, count, delay)
+    if n == 0 then
+      break
+    end
+    first.granted, count = first.granted + n * p, count - n
   end
   local fit, exceeds, has_rest
   repeat

@@ -14,8 +14,8 @@ function take(p)
 --> take
 end
 
--- The time until p permits are available: more than there are now, and no more than the limit. In a queue, until a request
--- starts that so many permits are before.
+-- The time until p permits are available: more than there are now, and no more than the limit. In a queue, the time
+-- until a request behind so many permits starts.
 function wait(p, behind)
   local us
 --> wait

@@ -306,9 +306,8 @@ impl Flight {
                 let observed = Duration::from_micros(took);
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 // A semaphore's lease that began earlier only ends earlier.
-                let may_confirm = engine.semaphore.is_none();
-                let is_granted = reply.granted(&self.call.groups) > 0;
-                if is_late && may_confirm && self.call.requests > 0 && is_granted {
+                let may_confirm = engine.semaphore.is_none() && self.call.requests > 0;
+                if is_late && may_confirm && reply.granted(&self.call.groups) > 0 {
                     self.observer.tell_again(CallEvent::CameLate { took: observed });
                     self.attempts.ended(true);
                     return Ok(None);

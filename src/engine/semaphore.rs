@@ -726,7 +726,7 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
     let pause = match engine.renew_all(due, lease_ms).await {
         true => Duration::from_micros(next.saturating_sub(engine.core.now())),
         // The server may be back soon, and there are leases to save.
-        false => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
+        false => Duration::from_micros(lease / 20),
     };
     // A permit whose answer came late is due before those that were held by then.
     let longest = LONGEST_PAUSE.min(Duration::from_micros(lease / 10));

@@ -94,8 +94,8 @@ pub(crate) trait Rules {
     /// Takes permits that are available.
     fn take(&self, state: &mut State, now: i64, permits: u64);
 
-    /// The time until `permits` are available. There are fewer now, and the limit is not exceeded. In a queue, until a
-    /// request starts that so many permits are before.
+    /// The time until `permits` are available. There are fewer now, and the limit is not exceeded. In a queue, the
+    /// time until a request behind `permits` starts.
     fn wait(&self, state: &State, now: i64, permits: u64) -> i64;
 
     /// Returns permits of an earlier grant, and how many of them are available again: afterwards nobody gets more

@@ -122,12 +122,13 @@ fn read_decision(
             3 | 4 => Outcome::Waiting(wait),
             5 => Outcome::ExceedsRate,
             8 => {
+                place -= 1;
                 let mut next = || {
                     place += 1;
                     answer.unsigned(place - 1).filter(|number| *number < MAX_EXACT)
                 };
-                let free = (i64::try_from(number.min(MAX_EXACT)).ok()?, next()?);
-                let (from, permits) = (next()? as i64, next()?);
+                let (free, from) = ((next()? as i64, next()?), next()? as i64);
+                let permits = next()?;
                 let (pace, slack) = (Pace { permits: next()?, every: next()? }, next()?);
                 let schedule = Schedule { free, from, permits, pace, slack };
                 if count > most || !schedule.allows(count) {
