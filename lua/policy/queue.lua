@@ -32,7 +32,7 @@ free = start > now and 0 or limit
 ends = x + 1
 --- wait
 -- As of now: what is reserved, and behind that another century, would pass 2^53.
-local t, f = plus(x - now, y, behind - slack)
+local t, f = plus(max(0, x - now), x < now and 0 or y, behind - slack)
 us = max(0, t + (f > 0 and 1 or 0))
 --- functions
 -- Only the last reservation, and only before its time: later ones keep theirs.

@@ -2,12 +2,16 @@
 -- are all granted in a lane that has called before, or all refused by a limiter that has been used.
 if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or '') == '' and
     (again or '') == '' and (not record or last < number and at <= now) and permits <= limit then
-  local p, allowed, behind, us = permits * count, 0, 0, nil
+  local p, allowed, behind, us, fits = permits * count, 0, 0, nil, permits * count <= free
   if start then
-    allowed = min(longest * 1000, max_delay)
+    -- All are granted if the last of them starts in time.
+    allowed, behind = min(longest * 1000, max_delay), p - permits
+    do
+--> wait
+    end
+    behind, fits = 0, p <= limit and us <= allowed
   end
-  if record and p > 0 and (not start and p <= free or start and count == 1 and start - now <= allowed) then
-    local starts = start
+  if record and p > 0 and fits then
     free = free - p
     do
 --> take
@@ -30,7 +34,7 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
     if must_expire then
       call('PEXPIRE', key, format('%d', must_end + MARGIN - now_ms))
     end
-    return starts and record .. pack('<I7', starts) or record
+    return start and record .. wanted or record
   elseif was_used and permits > free then
     p = permits
     do

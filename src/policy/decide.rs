@@ -47,7 +47,7 @@ pub(crate) fn decide(
             }
             count -= granted.len() as u64;
             shares[0].granted += granted.len() as u64 * cost(0);
-            outcomes.extend(granted.into_iter().map(|outcome| OutcomeGroup { count: 1, outcome }));
+            outcomes.extend(granted);
         }
         loop {
             let fits = limiters.iter().zip(&rests).enumerate().map(|(at, (limiter, rest))| {

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::{LaneCall, Outcome, RequestGroup, Wait, refusal};
+use crate::store::{LaneCall, OutcomeGroup, RequestGroup, Wait, refusal};
 use crate::wire::keys::Keys;
 
 use super::bucket::Pace;
@@ -309,7 +309,7 @@ impl Limiter {
         rest: &mut Option<u64>,
         requests: RequestGroup,
         allowed: u64,
-    ) -> Vec<Outcome> {
+    ) -> Vec<OutcomeGroup> {
         let replay = self.replay.as_ref().zip(rest.as_mut());
         let Some(queue) = self.policy.as_queue() else { return Vec::new() };
         queue.schedule(&mut self.state, self.now, replay, requests, allowed)

@@ -15,7 +15,7 @@ pub(crate) mod decide;
 pub(crate) mod foreign;
 pub(crate) mod frame;
 pub(crate) mod packed;
-mod queue;
+pub(crate) mod queue;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 pub(crate) mod window;
@@ -29,7 +29,6 @@ use calendar::Calendar;
 use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
 use queue::Queue;
-pub(crate) use queue::Schedule;
 use window::{Grid, Rolling, Sliding, Window};
 
 /// How a limiter counts, if not by Redisson's log: see [`Client::limiter_of`](crate::Client::limiter_of).

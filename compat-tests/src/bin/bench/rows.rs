@@ -2,6 +2,7 @@
 
 mod latency;
 mod local;
+mod policies;
 mod semaphores;
 mod shares;
 mod throughput;
@@ -19,6 +20,7 @@ pub(crate) enum Row {
     Exhausted,
     ManyLimiters,
     SeveralLimits,
+    Policies,
     OneTask,
     RoundTrip,
     Waiters,
@@ -32,12 +34,13 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 15] = [
+    pub(crate) const ALL: [Row; 16] = [
         Row::OneLimiter,
         Row::Workers,
         Row::Exhausted,
         Row::ManyLimiters,
         Row::SeveralLimits,
+        Row::Policies,
         Row::OneTask,
         Row::RoundTrip,
         Row::Waiters,
@@ -57,6 +60,7 @@ impl Row {
             Row::Exhausted => "exhausted",
             Row::ManyLimiters => "many-limiters",
             Row::SeveralLimits => "several-limits",
+            Row::Policies => "policies",
             Row::OneTask => "one-task",
             Row::RoundTrip => "round-trip",
             Row::Waiters => "waiters",
@@ -83,8 +87,14 @@ impl Row {
                 self == Row::Workers
             }
             Contestant::Redisson => {
-                let without =
-                    [Row::Workers, Row::SeveralLimits, Row::RoundTrip, Row::Leases, Row::Renewal];
+                let without = [
+                    Row::Workers,
+                    Row::SeveralLimits,
+                    Row::Policies,
+                    Row::RoundTrip,
+                    Row::Leases,
+                    Row::Renewal,
+                ];
                 !without.contains(&self)
             }
             Contestant::Bucket4j => self == Row::OneLimiter,
@@ -99,6 +109,7 @@ impl Row {
             Row::Exhausted => throughput::exhausted(fleet, options).await,
             Row::ManyLimiters => throughput::many_limiters(fleet, options).await,
             Row::SeveralLimits => throughput::several_limits(fleet, options).await,
+            Row::Policies => policies::policies(fleet, options).await,
             Row::OneTask => latency::one_task(fleet, options).await,
             Row::RoundTrip => latency::round_trip(fleet, options).await,
             Row::Waiters => waiting::waiters(fleet, options).await,

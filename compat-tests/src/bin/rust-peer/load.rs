@@ -13,13 +13,19 @@ use redisson_rate_limiter::{Client, Error, LimitGroup, LimiterOptions, RateLimit
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::policies;
 use crate::protocol::{Failure, Line};
 
 /// `load`: calls that never wait, on limiters with the requested options: each task uses one of them, or each call
-/// all of them together. Options stay with a limiter's name while the peer runs.
+/// all of them together. Options stay with a limiter's name while the peer runs. Or on one limiter with a policy.
 pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> {
     let options = options(line)?;
     let name = line.text("name")?;
+    if let Some(policy) = line.part("policy")? {
+        let policy = policies::policy(policy.text("kind")?, &json!(policy.args));
+        let limiter = client.limiter_of(name, policy.map_err(Failure::invalid)?)?;
+        return Load::new(line)?.run(&[Now(limiter)]).await;
+    }
     let limiters = match line.whole_or("limiters", 1)? {
         0 => return Err(Failure::invalid("limiters is 0; it must be at least 1")),
         1 => vec![Now(client.limiter_with(name, options)?)],

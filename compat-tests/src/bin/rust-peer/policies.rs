@@ -187,7 +187,7 @@ fn skipped(error: redisson_rate_limiter::Error) -> Skip {
 }
 
 /// The policy of these parameters.
-fn policy(kind: &str, params: &Value) -> Result<Policy, Skip> {
+pub(crate) fn policy(kind: &str, params: &Value) -> Result<Policy, Skip> {
     let number = |name: &str| params[name].as_u64();
     let needed = |name: &str| number(name).ok_or(format!("{name} is missing"));
     let time = |name: &str| needed(name).map(Duration::from_micros);

@@ -5,7 +5,8 @@ use super::super::policy_script::TOGETHER;
 use super::*;
 use crate::policy::decide::decide;
 use crate::policy::frame::Record;
-use crate::policy::{Notes, Pace, Schedule};
+use crate::policy::queue::{Queue, Schedule};
+use crate::policy::{Notes, Pace};
 
 impl StoreCall for PolicyCall {
     type Reply = AcquireReply;
@@ -76,7 +77,7 @@ impl StoreCall for PolicyCall {
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
         if let Some(record) = answer.bytes(0) {
             let PolicyLimit { of, groups, .. } = &self.limits[0];
-            return of_record(record, request_count(groups), of.rate());
+            return of_record(record, *groups.first()?, of.rate());
         }
         let rates = self.limits.iter().map(|limit| limit.of.rate());
         let most = request_count(&self.limits[0].groups);
@@ -131,11 +132,10 @@ fn read_decision(
                 let permits = next()?;
                 let (pace, slack) = (Pace { permits: next()?, every: next()? }, next()?);
                 let schedule = Schedule { free, from, permits, pace, slack };
-                if count > most || !schedule.allows(count) {
+                if count > most {
                     return None;
                 }
-                let granted = (0..count).map(|it| schedule.outcome(it));
-                outcomes.extend(granted.map(|outcome| OutcomeGroup { count: 1, outcome }));
+                outcomes.extend(schedule.grants(count, i64::MAX)?);
                 continue;
             }
             _ => return None,
@@ -161,17 +161,19 @@ fn after(limiter: &Limiter, rate: Rate) -> AcquireReply {
     }
 }
 
-/// The reply of a call that was granted whole: the record of its lane, and behind it a queue's start.
-fn of_record(bytes: &[u8], count: u64, rate: Rate) -> Option<AcquireReply> {
-    let (record, start) = bytes.split_at(bytes.len().min(Record::LONGEST));
+/// The reply of a call that was granted whole: the record of its lane, and behind it a queue's parameters.
+fn of_record(bytes: &[u8], asked: RequestGroup, rate: Rate) -> Option<AcquireReply> {
+    let (record, parameters) = bytes.split_at(bytes.len().min(Record::LONGEST));
     let has_fraction = record.len() == Record::LONGEST;
-    let record = Record::parse(&packed::text(record), has_fraction)?;
-    let start = packed::unpacked(&packed::text(start), [7]);
-    let Record { at, mark, left, .. } = record;
-    let outcome = match start {
-        Some(start) => Outcome::Scheduled { start: start[0] as i64, mark },
-        None => Outcome::Granted,
+    let Record { at, mark, left, total, .. } = Record::parse(&packed::text(record), has_fraction)?;
+    let outcomes = match Policy::parse(&packed::text(parameters)).map(|it| it.0) {
+        Some(Kind::Queue(Queue { pace, slack, limit, .. })) => {
+            let taken = (total <= limit).then_some(total as i64)?;
+            let free = pace.plus(mark, -taken);
+            let schedule = Schedule { free, from: at, permits: asked.permits, pace, slack };
+            schedule.grants(asked.count, i64::MAX)?.collect()
+        }
+        _ => vec![OutcomeGroup { count: asked.count, outcome: Outcome::Granted }],
     };
-    let outcomes = vec![OutcomeGroup { count, outcome }];
     Some(AcquireReply { outcomes, ..marked(rate, left, Marked { mark, at, now: at }) })
 }
