@@ -279,9 +279,9 @@ impl Grant {
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us.max(0).unsigned_abs()))
     }
 
-    /// [`starts_at`](Self::starts_at), by this runtime's time.
+    /// [`starts_at`](Self::starts_at), by this runtime's time; `None` if the permits may be used at once.
     pub(crate) fn starts_here_at(&self) -> Option<Instant> {
-        Some(self.decided()?.starts_at?.1)
+        self.decided()?.starts_at?.1
     }
 
     /// Who decided the call. A [`LimitGroup`](crate::LimitGroup)'s grant has [`DecidedBy::Outage`] if a policy

@@ -55,8 +55,8 @@ pub(crate) struct Decided {
     pub(crate) rate: Rate,
     /// The permits left after the call.
     pub(crate) left: u64,
-    /// When what was granted may be used, if that is not now: by the clock that decided, in epoch µs, and here.
-    pub(crate) starts_at: Option<(i64, Instant)>,
+    /// When what a queue granted may be used: by the clock that decided, in epoch µs; and here, if that is not at once.
+    pub(crate) starts_at: Option<(i64, Option<Instant>)>,
     /// The permits of a semaphore that the request was granted.
     pub(crate) hold: Option<Arc<Hold>>,
     /// What each limiter of a group has decided; empty for a single limiter.

@@ -113,8 +113,8 @@ impl Flight {
             }
             Outcome::Granted => Ok(Answer::Granted(Granted::new(decided.clone(), permits, costs))),
             Outcome::Scheduled { start, mark } => {
-                let starts_at =
-                    (start, decided_at + Duration::from_micros((start - at_us).max(0) as u64));
+                let later = u64::try_from(start - at_us).ok().filter(|us| *us > 0);
+                let starts_at = (start, later.map(|us| decided_at + Duration::from_micros(us)));
                 let entry = Entry::marked(mark, permits);
                 let decided = Decided::new(engine, entry, rate, left);
                 let decided = Decided { starts_at: Some(starts_at), ..decided };

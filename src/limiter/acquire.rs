@@ -153,7 +153,15 @@ impl RateLimiter {
                 Time::MAX => MaxWait::Unbounded,
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
-            let answer = self.decide(self.request(permits, max_wait), None).await;
+            let mut answer = self.decide(self.request(permits, max_wait), None).await;
+            if let Ok(Decision::Granted(grant)) = &answer
+                && let Some(start) = grant.starts_here_at()
+            {
+                // Dropped meanwhile, the start is given back.
+                let unspent = Unspent::new(answer);
+                self.engine().core.sleep_until(start).boxed().await;
+                answer = unspent.into_inner();
+            }
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -210,9 +218,6 @@ impl RateLimiter {
         // Few calls need what is boxed here, and it would make the future of every call larger.
         Either::Left(match self.checked(&request) {
             Err(error) => ready(Err(error)).boxed(),
-            Ok(outage) if key.is_none() && self.engine().is_queue() => {
-                self.decide_and_start(request, outage).boxed()
-            }
             Ok(Some(outage)) => self.decide_with_policy(request, key, outage),
             Ok(None) => return Either::Right(self.ask(request, key)),
         })
@@ -233,29 +238,6 @@ impl RateLimiter {
             None => Either::Right(engine.acquire(self.headroom, request)),
         };
         verdict.map(move |verdict| self.decision(verdict, permits))
-    }
-
-    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start.
-    async fn decide_and_start(
-        &self,
-        request: Request,
-        outage: Option<(&Outage, OnOutage)>,
-    ) -> Result<Decision, Error> {
-        let waits_for_start = !matches!(request.max_wait, MaxWait::Delay(_));
-        let decision = match outage {
-            Some(outage) => self.decide_with_policy(request, None, outage).await?,
-            None => self.ask(request, None).await?,
-        };
-        let start = match &decision {
-            Decision::Granted(grant) if waits_for_start => grant.starts_here_at(),
-            _ => None,
-        };
-        // Dropped meanwhile, the start is given back.
-        let unspent = Unspent::new(Ok(decision));
-        if let Some(start) = start {
-            self.engine().core.sleep_until(start).await;
-        }
-        unspent.into_inner()
     }
 
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.

@@ -54,6 +54,17 @@ async fn a_refund_that_was_not_carried_out_does_not_count() {
     assert_eq!(later.refund(1).await.unwrap(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_caller_has_gone_is_free_again() {
+    let world = World::new();
+    let every_second = Policy::queue(1, ms(1000), ms(60_000)).unwrap();
+    let queue = world.client().limiter_of("api", every_second).unwrap();
+    queue.acquire(1).await.unwrap();
+    assert!(tokio::time::timeout(ms(500), queue.acquire(1)).await.is_err());
+    tokio::time::sleep(ms(10)).await;
+    assert!(queue.try_acquire(1, ms(600)).await.unwrap().is_granted());
+}
+
 /// One attempt takes at most a third of the deadline, that of a handle too.
 #[tokio::test(start_paused = true)]
 async fn after_a_lost_answer_there_is_time_to_ask_again() {
