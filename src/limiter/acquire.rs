@@ -153,15 +153,8 @@ impl RateLimiter {
                 Time::MAX => MaxWait::Unbounded,
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
-            let mut answer = self.decide(self.request(permits, max_wait), None).await;
-            if let Ok(Decision::Granted(grant)) = &answer
-                && let Some(start) = grant.starts_here_at()
-            {
-                // Dropped meanwhile, the start is given back.
-                let unspent = Unspent::new(answer);
-                self.engine().core.sleep_until(start).boxed().await;
-                answer = unspent.into_inner();
-            }
+            let answer = self.decide(self.request(permits, max_wait), None).await;
+            let answer = self.at_start(answer).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -238,6 +231,24 @@ impl RateLimiter {
             None => Either::Right(engine.acquire(self.headroom, request)),
         };
         verdict.map(move |verdict| self.decision(verdict, permits))
+    }
+
+    /// The answer, once what a queue granted may be used. Dropped before, it gives the start back.
+    fn at_start(
+        &self,
+        answer: Result<Decision, Error>,
+    ) -> impl Future<Output = Result<Decision, Error>> + Send {
+        let start = match &answer {
+            Ok(Decision::Granted(grant)) => grant.starts_here_at(),
+            _ => None,
+        };
+        let Some(start) = start else { return Either::Left(ready(answer)) };
+        let (core, unspent) = (&self.engine().core, Unspent::new(answer));
+        let started = async move {
+            core.sleep_until(start).await;
+            unspent.into_inner()
+        };
+        Either::Right(started.boxed())
     }
 
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.
