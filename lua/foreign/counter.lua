@@ -6,7 +6,7 @@
 --   C  org/path (PHP): the first call begins the key's life. Limit and life are in the hash KEYS[3]; without it
 --      everything is allowed
 local kind = string.sub(wanted, 1, 1)
-local life, left, end_us, added = 0, -2, nil, 0
+local life, left, end_us, added, taken = 0, -2, nil, 0, 0
 if kind == 'C' then
   local expire, limit_req = unpack(call('HMGET', KEYS[3], 'expire', 'limitReq'))
   limit = 4294967295
@@ -48,7 +48,7 @@ end_us = end_us or (next_ms + (left >= 0 and left or life * 1000)) * 1000
 x = is_free and 0 or end_us
 free = is_free and limit or max(0, limit - y)
 --- take
-y, added = y + p, added + p
+y, added, taken = y + p, added + p, taken + p
 if kind == 'S' and p > 0 then
   end_us = (next_ms + life * 1000) * 1000
   x = end_us
@@ -65,7 +65,7 @@ else
   if added ~= 0 then
     call('INCRBY', key, format('%d', added))
   end
-  if added > 0 and kind ~= 'C' or left < 0 and kind ~= 'W' then
+  if taken > 0 and kind ~= 'C' or left < 0 and kind ~= 'W' then
     call('PEXPIRE', key, format('%d', life * 1000))
   end
 end

@@ -24,7 +24,7 @@ free = limit - worth(now, 0, y, z, limit)
 if free < 0 then
   -- The clock went back.
   y, z = plus(now, 0, limit)
-  free = 0
+  free, is_behind = 0, true
 end
 --- take
 x, y, z = x + p, plus(y, z, p)

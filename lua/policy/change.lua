@@ -2,12 +2,16 @@
 local is_change = action == 'keep' or action == 'scale' or action == 'reset'
 -- What came back of what was abandoned; nil if nothing was.
 local has_changed, is_replay, gave = false, false, nil
-local total, given, given_f, _ = 0, 0, 0, nil
+local total, given, given_f, left, _ = 0, 0, 0, nil, nil
 if record then
-  _, _, total, given, _, given_f = numbers(RECORD, record)
+  _, _, total, given, left, given_f = numbers(RECORD, record)
   local first, max_age = number, math.huge
   if (again or '') ~= '' then
     first, max_age = numbers('<I7I7', again)
+    if version and left ~= version then
+      -- What a queue has granted under other parameters starts by those: the call is decided anew.
+      max_age = -math.huge
+    end
   end
   is_replay = last >= first and now - at <= max_age
   if last > number then

@@ -39,6 +39,10 @@ local x, y, z, has_fraction, state, layout, size, tail = nil, nil, 0, false, nil
 local has_excess = false
 -- Of the parameters: whether they are valid, the most permits at once, a queue's longest delay.
 local is_valid, limit, max_delay = false, 0, 0
+-- The clock has gone back, and the state begins anew.
+local is_behind = false
+-- Of a queue: its parameters as one number, which a record of a call has instead of what was available then.
+local version
 -- The permits that are available; the start of a queue's next grant; the time from which on the state says nothing.
 local free, start, ends = 0, nil, 0
 -- An error reply.

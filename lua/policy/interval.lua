@@ -28,7 +28,7 @@ if portions >= 1 then
   z = aligned > 0 and latest or z + portions * period
 elseif z - now > period then
   -- The clock went back.
-  z = latest
+  z, is_behind = latest, true
 end
 ahead = aligned > 0 and (aligned - 1 - z) % period or 0
 free = min(y, limit)

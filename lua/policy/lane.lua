@@ -1,5 +1,5 @@
 -- The record of the lane's last call that was granted something or gave something back: the call's number, time and
--- permits, the mark, what is available, and the mark's fraction if it has one.
+-- permits, the mark, what is available (of a queue its version), and the mark's fraction if it has one.
 local RECORD, record_size = '<I7I7I7I7I4', 32
 if has_fraction then
   RECORD, record_size = '<I7I7I7I7I4I7', 39

@@ -8,13 +8,14 @@ has_fraction = true
 if #text == 31 then
   limit, r, q, max_delay, slack = numbers('<I4I7I7I7I4', text, 3)
   is_valid = r > 0 and q > 0 and slack <= limit
+  version = (r % 2^32 + q % 2^32 * 3 + max_delay % 2^32 * 5 + limit * 7 + slack * 11) % 2^32
 end
 --- roll
 if not x then
   x, y, z = now, 0, now
 elseif now < z then
   -- The clock went back: delays stay what they were.
-  x, z = max(0, x - (z - now)), now
+  x, z, is_behind = max(0, x - (z - now)), now, true
 end
 -- A request of any size starts now or later.
 local t, f = plus(x, y, -slack)
@@ -46,8 +47,12 @@ function give(mark, fraction, p)
 end
 
 function change(switch)
+  local old_r, old_q = r, q
   switch()
-  x, y = x + (y > 0 and 1 or 0), 0
+  if r ~= old_r or q ~= old_q then
+    -- What was granted before took another time: its marks are those of nothing.
+    x, y = x + 1, 0
+  end
 end
 
 -- Grants as many of equal requests as start no later than allowed, one behind the other, and returns how many. What a call
@@ -55,8 +60,10 @@ end
 function schedule(it, answer, p, count, allowed)
   local t, f, from = x, y, now
   if it.is_replay then
-    t, f = plus(it.given, it.given_f, -it.rest)
-    from, count = at, min(count, floor(it.rest / p))
+    -- If the clock has gone back since, delays stay what they were.
+    from = min(at, now)
+    t, f = plus(it.given - (at - from), it.given_f, -it.rest)
+    count = min(count, floor(it.rest / p))
   elseif t < now then
     t, f = now, 0
   end

@@ -33,9 +33,11 @@ if ahead > 0 then
   tail = string.sub(counts, 1, 4 * buckets)
   y = sum(tail)
 end
--- The latter if the clock went back.
-if ahead > 0 or ahead < -(buckets + 1) then
+if ahead > 0 then
   x = newest
+elseif ahead < -(buckets + 1) then
+  -- The clock went back.
+  x, is_behind = newest, true
 end
 free = max(0, limit - y)
 --- take

@@ -21,7 +21,7 @@ elseif start > x then
   x, y, z = start, z, 0
 elseif x - now > width then
   -- The clock went back.
-  x, y, z = start, 0, y + z
+  x, y, z, is_behind = start, 0, y + z, true
 end
 local over = max(0, floor((now - x) / tick))
 free = max(0, floor((limit * ticks - y * (ticks - over)) / ticks) - z)

@@ -16,7 +16,7 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
     do
 --> take
     end
-    record = pack(RECORD, number, now, p, x, free, y)
+    record = pack(RECORD, number, now, p, x, version or free, y)
     if is_foreign then
       local own = record
 --> write
@@ -35,7 +35,7 @@ if stored == wanted and #requests == 22 and (action or '') == '' and (abandon or
       call('PEXPIRE', key, format('%d', must_end + MARGIN - now_ms))
     end
     return start and record .. wanted or record
-  elseif was_used and permits > free then
+  elseif was_used and permits > free and not is_behind then
     p = permits
     do
 --> wait

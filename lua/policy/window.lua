@@ -39,7 +39,7 @@ if not x or now >= x then
   x, y = kind == 'a' and 0 or next_end, 0
 elseif x - now > 2 * width then
   -- The clock went back.
-  x = next_end
+  x, is_behind = next_end, true
 end
 free = max(0, limit - y)
 --- take

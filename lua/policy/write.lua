@@ -1,5 +1,5 @@
 -- Writes the limiter with so many permits granted, or given back, unless nothing has changed. A denial writes nothing,
--- unless time must begin for a limiter that starts with too few permits. A call without requests leaves its record
+-- unless time must begin for a limiter that starts with too few permits, or anew because the clock has gone back. A call without requests leaves its record
 -- in any case, so that what it abandons is stale if it comes later.
 local function write(granted, has_denied)
   if is_replay then
@@ -11,7 +11,7 @@ local function write(granted, has_denied)
   end
   local has_record = granted > 0 or gave or lane ~= '' and #requests == 7
   local is_used = was_used or granted > 0 or has_denied
-  if not (has_record or has_changed or is_change or is_used and not was_used) then
+  if not (has_record or has_changed or is_change or is_behind or is_used and not was_used) then
     return
   end
   local must_end = 0
@@ -25,7 +25,7 @@ local function write(granted, has_denied)
   end
   if has_record then
     fields[#fields + 1] = lane
-    fields[#fields + 1] = pack(RECORD, number, now, granted, x, free, y)
+    fields[#fields + 1] = pack(RECORD, number, now, granted, x, version or free, y)
   end
   if is_change then
     kept = numbers('<I7', requests)

@@ -70,6 +70,7 @@ impl Rules for Bucket {
         }
         // If the clock went back, the bucket would otherwise stay more than empty.
         let time = full(&state).clamp((now, 0), self.filled(now));
+        state.is_behind |= time < full(&state);
         set_full(&mut state, time);
         state
     }
@@ -255,7 +256,7 @@ impl Rules for Interval {
             };
         } else if state.z as i64 - now > self.period as i64 {
             // The clock went back.
-            state.z = latest;
+            (state.z, state.is_behind) = (latest, true);
         }
         state
     }

@@ -10,6 +10,7 @@ use crate::wire::keys::Keys;
 use super::bucket::Pace;
 use super::decide::Share;
 use super::packed::{MS, PERMITS, WIDE, packed, unpacked};
+use super::queue::Queue;
 use super::{ChangeRule, Followed, Policy};
 
 /// What a grant is given back by: a number that each policy chooses, and a fraction.
@@ -43,6 +44,8 @@ pub(crate) struct State {
     /// Only with [`Rules::has_excess`]: the permits that were used beyond the limit when this was lowered, so that they
     /// count again if it is raised.
     pub(crate) excess: u64,
+    /// The clock has gone back, and this begins anew; it is not stored.
+    pub(crate) is_behind: bool,
 }
 
 impl State {
@@ -120,7 +123,7 @@ pub(crate) struct Record {
     pub(crate) total: u64,
     /// What they are given back by.
     pub(crate) mark: Mark,
-    /// The permits available after the call.
+    /// The permits available after the call; of a queue, its version then.
     pub(crate) left: u64,
 }
 
@@ -248,9 +251,11 @@ impl Limiter {
         self.notes.went_back = record.at > self.now;
         let is_same = record.number >= lane.first;
         let age = (self.now - record.at).max(0) as u64;
+        // What a queue has granted under other parameters starts by those: the call is decided anew.
+        let is_valid = self.version().is_none_or(|version| version == record.left);
         if record.number > lane.number {
             return Err(refusal::stale());
-        } else if is_same && lane.max_age_us.is_none_or(|most| age <= most) {
+        } else if is_same && lane.max_age_us.is_none_or(|most| age <= most && is_valid) {
             self.notes.is_replay = true;
             self.replay = Some(record);
         } else if record.total > 0
@@ -282,6 +287,11 @@ impl Limiter {
     pub(crate) fn mark(&self) -> Mark {
         let fraction = if self.policy.is_queue() { self.state.y } else { 0 };
         (self.state.x, fraction)
+    }
+
+    /// Of a queue.
+    fn version(&self) -> Option<u64> {
+        self.policy.as_queue().map(Queue::version)
     }
 
     pub(crate) fn available(&self) -> u64 {
@@ -328,7 +338,7 @@ impl Limiter {
     }
 
     /// Writes what a call has taken. A denial writes nothing, unless time must begin for a limiter that starts with too
-    /// few permits. A call without requests leaves its record in any case, so that what it abandons is stale if it
+    /// few permits, or anew because the clock has gone back. A call without requests leaves its record in any case, so that what it abandons is stale if it
     /// comes later.
     pub(crate) fn write_taken(
         &mut self,
@@ -341,7 +351,7 @@ impl Limiter {
         let begins = !self.was_used && share.is_short;
         self.was_used |= granted > 0 || begins;
         let is_recorded = granted > 0 || self.gave || is_empty;
-        match is_recorded || begins || self.notes.has_changed {
+        match is_recorded || begins || self.notes.has_changed || self.state.is_behind {
             true => self.write(space, keys, is_recorded.then_some(granted), false),
             false => Ok(()),
         }
@@ -372,7 +382,7 @@ impl Limiter {
         // Of what was reset nothing comes back.
         let credit = if self.was_used { self.give_back(mark, permits) } else { 0 };
         let is_recorded = credit > 0 || self.gave;
-        if is_recorded || self.notes.has_changed {
+        if is_recorded || self.notes.has_changed || self.state.is_behind {
             self.write(space, keys, is_recorded.then_some(credit), false)?;
         }
         Ok(credit)
@@ -405,7 +415,8 @@ impl Limiter {
         }
         let fields = space.hash_mut(&keys.hash)?;
         if let (Some(total), Some(lane)) = (recorded, &self.lane) {
-            let (number, at, mark, left) = (lane.number, self.now, self.mark(), self.available());
+            let (number, at, mark) = (lane.number, self.now, self.mark());
+            let left = self.version().unwrap_or_else(|| self.available());
             let has_fraction = self.policy.is_queue();
             let record = Record { number, at, total, mark, left }.text(has_fraction);
             let is_new = fields.insert(lane_field(lane), record).is_none();
@@ -416,7 +427,7 @@ impl Limiter {
         fields.insert("c".into(), self.policy.text());
         let mut sized = vec![(self.deadline_ms, MS), (self.kept_ms, MS)];
         if self.was_used {
-            let State { x, y, z, ref older, excess } = self.state;
+            let State { x, y, z, ref older, excess, .. } = self.state;
             let last = if older.is_empty() { &[z][..] } else { older };
             let numbers = [x as u64, y].into_iter().chain(last.iter().copied());
             sized.extend(numbers.zip(self.rules().sizes()));
@@ -450,7 +461,8 @@ pub(crate) fn stored(text: &str, rules: &dyn Rules) -> Option<(u64, u64, Option<
         0 => (at(0), at(1), Vec::new()),
         _ => (0, 0, last.to_vec()),
     };
-    Some((deadline_ms, kept_ms, Some(State { x: x as i64, y, z, older, excess })))
+    let state = State { x: x as i64, y, z, older, excess, is_behind: false };
+    Some((deadline_ms, kept_ms, Some(state)))
 }
 
 fn lane_field(lane: &LaneCall) -> String {

@@ -19,6 +19,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// The parameters as one number, which a record of a call has instead of what was available then.
+    pub(super) fn version(&self) -> u64 {
+        let Queue { pace, max_delay, limit, slack } = self;
+        let low = |number: u64| number % (1 << 32);
+        let sum = low(pace.permits) + low(pace.every) * 3 + low(*max_delay) * 5;
+        low(sum + limit * 7 + slack * 11)
+    }
+
     /// The start of a request that follows so many permits, as of now.
     fn start(&self, state: &State, behind: u64, now: i64) -> i64 {
         let free = (state.x, state.y).max((now, 0));
@@ -40,7 +48,8 @@ impl Rules for Queue {
             None => State { x: now, z: now as u64, ..State::default() },
             // The clock went back: delays stay what they were.
             Some(state) if now < state.z as i64 => {
-                State { x: (state.x - (state.z as i64 - now)).max(0), z: now as u64, ..state }
+                let x = (state.x - (state.z as i64 - now)).max(0);
+                State { x, z: now as u64, is_behind: true, ..state }
             }
             Some(state) => state,
         }
@@ -79,8 +88,15 @@ impl Rules for Queue {
         state.x + 1
     }
 
-    fn change(&self, _: &dyn Rules, state: &mut State, _: i64, _: &dyn Fn(u64) -> u64) {
-        (state.x, state.y) = (ceil((state.x, state.y)), 0);
+    fn pace(&self) -> Option<Pace> {
+        Some(self.pace)
+    }
+
+    fn change(&self, old: &dyn Rules, state: &mut State, _: i64, _: &dyn Fn(u64) -> u64) {
+        if old.pace() != Some(self.pace) {
+            // What was granted before took another time: its marks are those of nothing.
+            (state.x, state.y) = (state.x + 1, 0);
+        }
     }
 }
 
@@ -99,8 +115,10 @@ impl Queue {
         let (free, from, count) = match &replay {
             None => ((state.x, state.y).max((now, 0)), now, count),
             Some((record, rest)) => {
-                let free = self.pace.plus(record.mark, -(**rest as i64));
-                (free, record.at, count.min(**rest / permits))
+                // If the clock has gone back since, delays stay what they were.
+                let from = record.at.min(now);
+                let mark = (record.mark.0 - (record.at - from), record.mark.1);
+                (self.pace.plus(mark, -(**rest as i64)), from, count.min(**rest / permits))
             }
         };
         let schedule = Schedule { free, from, permits, pace: self.pace, slack: self.slack };

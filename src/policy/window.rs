@@ -74,7 +74,7 @@ impl Rules for Window {
             None => State { x: if self.opens() { 0 } else { self.end(now) }, ..State::default() },
             // The clock went back.
             Some(state) if state.x - now > 2 * self.bounds(now).1 => {
-                State { x: self.end(now), ..state }
+                State { x: self.end(now), is_behind: true, ..state }
             }
             Some(state) => state,
         }
@@ -166,7 +166,9 @@ impl Rules for Sliding {
         match state {
             Some(state) if start - state.x == width => new(state.z, 0),
             // The clock went back.
-            Some(state) if state.x - now > width => new(0, state.y + state.z),
+            Some(state) if state.x - now > width => {
+                State { is_behind: true, ..new(0, state.y + state.z) }
+            }
             Some(state) if start <= state.x => state,
             _ => new(0, 0),
         }
@@ -287,7 +289,7 @@ impl Rules for Rolling {
                 self.state(newest, repeat_n(0, empty).chain(counts(&state)))
             }
             // The clock went back.
-            ahead if ahead < -self.live() => State { x: newest, ..state },
+            ahead if ahead < -self.live() => State { x: newest, is_behind: true, ..state },
             _ => state,
         }
     }

@@ -75,8 +75,7 @@ impl<C> Queue<C> {
                         permits *= same;
                         granted += permits;
                     }
-                    // A start that nobody wants any more passes: others hold those after it.
-                    if waiter.caller.is_some() || outcome == Outcome::Granted {
+                    if waiter.caller.is_some() || outcome.is_grant() {
                         let (caller, costs) = (waiter.caller, waiter.request.costs);
                         settled.push(Settled { caller, permits, costs, outcome });
                     }

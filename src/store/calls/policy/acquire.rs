@@ -4,7 +4,7 @@
 use super::super::policy_script::TOGETHER;
 use super::*;
 use crate::policy::decide::decide;
-use crate::policy::frame::Record;
+use crate::policy::frame::{Record, Rules, State};
 use crate::policy::queue::{Queue, Schedule};
 use crate::policy::{Notes, Pace};
 
@@ -166,14 +166,16 @@ fn of_record(bytes: &[u8], asked: RequestGroup, rate: Rate) -> Option<AcquireRep
     let (record, parameters) = bytes.split_at(bytes.len().min(Record::LONGEST));
     let has_fraction = record.len() == Record::LONGEST;
     let Record { at, mark, left, total, .. } = Record::parse(&packed::text(record), has_fraction)?;
-    let outcomes = match Policy::parse(&packed::text(parameters)).map(|it| it.0) {
-        Some(Kind::Queue(Queue { pace, slack, limit, .. })) => {
-            let taken = (total <= limit).then_some(total as i64)?;
-            let free = pace.plus(mark, -taken);
+    let queue = (!parameters.is_empty()).then(|| Policy::parse(&packed::text(parameters)));
+    let (left, outcomes) = match queue {
+        Some(Some(Policy(Kind::Queue(queue)))) if total <= queue.limit => {
+            let (free, Queue { pace, slack, .. }) = (queue.pace.plus(mark, -(total as i64)), queue);
             let schedule = Schedule { free, from: at, permits: asked.permits, pace, slack };
-            schedule.grants(asked.count, i64::MAX)?.collect()
+            let state = State { x: mark.0, y: mark.1, ..State::default() };
+            (queue.available(&state, at), schedule.grants(asked.count, i64::MAX)?.collect())
         }
-        _ => vec![OutcomeGroup { count: asked.count, outcome: Outcome::Granted }],
+        Some(_) => return None,
+        None => (left, vec![OutcomeGroup { count: asked.count, outcome: Outcome::Granted }]),
     };
     Some(AcquireReply { outcomes, ..marked(rate, left, Marked { mark, at, now: at }) })
 }

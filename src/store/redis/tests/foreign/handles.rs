@@ -226,6 +226,15 @@ fn each_grant_prolongs_the_life_of_a_seconds_counter() {
         // Once its life would have been over the key may be another one.
         let over = (mark.0 - life_ms * 1000, mark.1);
         assert_eq!(world.give(&policy, "k", over, 1), 0);
+        // What an attempt got is too old: it is given back, and the retry is granted anew.
+        let call = world.call(&policy, "k", "aaaaaaaa1", 1, 1);
+        world.run(&policy, "k", call.clone()).unwrap();
+        cmd("PEXPIRE").arg("k").arg(life_ms - 1000).exec(&mut world.raw).unwrap();
+        let again = PolicyCall { lane: call.lane.again(0), ..call };
+        let reply = world.run(&policy, "k", again).unwrap();
+        assert_eq!(reply.outcomes, [OutcomeGroup { count: 1, outcome: Outcome::Granted }]);
+        assert_eq!(reply.granted_before, None);
+        assert!(ttl_ms(&mut world, "k") > life_ms - 500);
     }
 }
 

@@ -321,22 +321,79 @@ fn waits_behind_a_century_are_exact() {
     assert_eq!(wait.us, 19 * every.as_micros() as u64);
 }
 
-/// The second request of a queue's call would start too late, until another client allows longer delays.
+/// Only what was reserved is granted again.
 #[test]
 fn a_repeated_call_of_a_queue_gets_no_more_than_the_first_time() {
     let world = World::new();
     let second = Duration::from_secs(1);
-    let [short, long] = [1, 9].map(|most| Policy::queue(1, second, most * second / 2).unwrap());
+    let policy = Policy::queue(1, second, 9 * second).unwrap();
     let lane = LaneCall::new("a".into(), 1);
-    let mut again =
-        call(&short, T0, lane, vec![RequestGroup { max_wait_ms: 9000, count: 2, permits: 1 }]);
-    let first = world.run(&again).unwrap();
-    assert_eq!(grants(&again.limits[0].groups, &first), [(1, T0), (0, 0)]);
-    world.run(&call(&long, T0 + 1, LaneCall::new("b".into(), 1), vec![])).unwrap();
-    again.lane = again.lane.again(1 << 50);
-    let second = world.run(&again).unwrap();
-    assert_eq!(second.granted_before, Some(1));
-    assert_eq!(grants(&again.limits[0].groups, &second), [(1, T0), (0, 0)]);
+    let asked = |permits| vec![RequestGroup { max_wait_ms: 9000, count: 1, permits }];
+    let first = world.run(&call(&policy, T0, lane.clone(), asked(5))).unwrap();
+    assert_eq!(grants(&asked(5), &first), [(5, T0)]);
+    let again = call(&policy, T0 + 1, lane.again(1 << 50), asked(6));
+    assert_eq!(grants(&asked(6), &world.run(&again).unwrap()), [(0, 0)]);
+    let again = call(&policy, T0 + 1, again.lane.again(1 << 50), asked(5));
+    assert_eq!(grants(&asked(5), &world.run(&again).unwrap()), [(5, T0)]);
+}
+
+/// Starts that follow each other at one pace do not at another: the call is decided anew, and what was reserved stays so.
+#[test]
+fn a_repeated_call_of_a_queue_is_decided_anew_under_other_parameters() {
+    let second = Duration::from_secs(1);
+    let [fast, slow] = [100, 1].map(|pace| Policy::queue(pace, second, 600 * second).unwrap());
+    let lane = LaneCall::new("a".into(), 1);
+    let asked = vec![RequestGroup { max_wait_ms: 600_000, count: 10, permits: 1 }];
+    for (first, then, retry) in
+        [(&fast, &slow, &fast), (&fast, &slow, &slow), (&slow, &fast, &fast)]
+    {
+        let world = World::new();
+        let began = world.run(&call(first, T0, lane.clone(), asked.clone())).unwrap();
+        let reserved = grants(&asked, &began)[9].1;
+        world.run(&call(then, T0 + 1, LaneCall::new("b".into(), 1), vec![request(1)])).unwrap();
+        let again = call(retry, T0 + 2, lane.again(1 << 50), asked.clone());
+        let again = world.run(&again).unwrap();
+        assert_eq!(again.granted_before, None);
+        let starts: Vec<i64> = grants(&asked, &again).iter().map(|it| it.1).collect();
+        assert!(starts[0] > reserved, "{starts:?} {reserved}");
+        let apart = if retry == &fast { 10_000 } else { 1_000_000 };
+        assert!(starts.windows(2).all(|two| two[1] - two[0] == apart), "{starts:?}");
+    }
+}
+
+/// A start, and what is reserved, are as long ahead as before.
+#[test]
+fn a_repeated_call_of_a_queue_keeps_its_delays_if_the_clock_went_back() {
+    let world = World::new();
+    let policy = Policy::queue(10, Duration::from_secs(1), Duration::from_secs(9)).unwrap();
+    let lane = LaneCall::new("a".into(), 1);
+    let asked = vec![RequestGroup { max_wait_ms: 9000, count: 3, permits: 1 }];
+    world.run(&call(&policy, T0, lane.clone(), asked.clone())).unwrap();
+    let again = call(&policy, T0 - 30_000_000, lane.again(1 << 50), asked.clone());
+    let starts = grants(&asked, &world.run(&again).unwrap());
+    let from = T0 - 30_000_000;
+    assert_eq!(starts, [(1, from), (1, from + 100_000), (1, from + 200_000)]);
+}
+
+/// At the pace before, the permits took less time than they would free at this one, and others have those starts.
+#[test]
+fn a_start_from_before_another_pace_is_not_given_back() {
+    let second = Duration::from_secs(1);
+    let [fast, slow] = [100, 1].map(|pace| Policy::queue(pace, second, 600 * second).unwrap());
+    let world = World::new();
+    let asked = vec![RequestGroup { max_wait_ms: 600_000, count: 1, permits: 100 }];
+    let lane = LaneCall::new("a".into(), 1);
+    let reply = world.run(&call(&fast, T0, lane.clone(), asked.clone())).unwrap();
+    let Outcome::Scheduled { mark, .. } = reply.outcomes[0].outcome else { panic!("{reply:?}") };
+    world.run(&call(&slow, T0 + 1, LaneCall::new("b".into(), 1), vec![request(1)])).unwrap();
+    let refund = PolicyRefundCall {
+        of: slow.into(),
+        at: Some(T0 + 2),
+        lane: LaneCall::new("c".into(), 1),
+        mark,
+        permits: 1,
+    };
+    assert_eq!(world.run(&refund).unwrap(), 0);
 }
 
 /// A call for a key behind a waiter: it finds what the key has, and leaves no record that a later call would find.
