@@ -8,8 +8,9 @@ if record then
   local first, max_age = number, math.huge
   if (again or '') ~= '' then
     first, max_age = numbers('<I7I7', again)
-    if version and left ~= version then
-      -- What a queue has granted under other parameters starts by those: the call is decided anew.
+    if version and (left ~= version or at > now) then
+      -- What a queue has granted under other parameters, or before the clock went back, starts by those: the call is
+      -- decided anew.
       max_age = -math.huge
     end
   end

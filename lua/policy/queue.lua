@@ -8,7 +8,9 @@ has_fraction = true
 if #text == 31 then
   limit, r, q, max_delay, slack = numbers('<I4I7I7I7I4', text, 3)
   is_valid = r > 0 and q > 0 and slack <= limit
-  version = (r % 2^32 + q % 2^32 * 3 + max_delay % 2^32 * 5 + limit * 7 + slack * 11) % 2^32
+  version = (r % 2^32 * 1000003 + q) % 2^32
+  version = ((version * 1000003 + max_delay) % 2^32 * 1000003 + limit) % 2^32
+  version = (version * 1000003 + slack) % 2^32
 end
 --- roll
 if not x then
@@ -60,10 +62,8 @@ end
 function schedule(it, answer, p, count, allowed)
   local t, f, from = x, y, now
   if it.is_replay then
-    -- If the clock has gone back since, delays stay what they were.
-    from = min(at, now)
-    t, f = plus(it.given - (at - from), it.given_f, -it.rest)
-    count = min(count, floor(it.rest / p))
+    t, f = plus(it.given, it.given_f, -it.rest)
+    from, count = at, min(count, floor(it.rest / p))
   elseif t < now then
     t, f = now, 0
   end

@@ -32,7 +32,8 @@ end
 if ARGV[5] ~= '' then
   local left = ARGV[5] == '0' and call('PTTL', KEYS[2]) or 0
   if left >= 0 then
-    local last = call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES')[2] or now
+    -- Ends may be later than one that never comes, or fractions.
+    local last = floor(min(call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES')[2] or now, 922337203685477))
     local keep_alive = max(ARGV[5], left, last - now)
     call('PEXPIRE', KEYS[1], keep_alive)
     call('PEXPIRE', KEYS[2], keep_alive)

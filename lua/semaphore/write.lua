@@ -13,7 +13,8 @@ end
 local left = keep_alive == 0 and call('PTTL', KEYS[1]) or 0
 if keep_alive and left >= 0 then
   -- Nothing is removed under a permit that somebody has for longer.
-  local last = call('ZRANGE', KEYS[2], '-1', '-1', 'WITHSCORES')[2] or now
+  -- Ends may be later than one that never comes, or fractions.
+  local last = floor(min(call('ZRANGE', KEYS[2], '-1', '-1', 'WITHSCORES')[2] or now, 922337203685477))
   keep_alive = max(keep_alive, left, last - now)
   call('PEXPIRE', KEYS[1], keep_alive)
   call('PEXPIRE', KEYS[2], keep_alive)

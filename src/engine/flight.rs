@@ -138,7 +138,8 @@ impl Flight {
             }
         };
         let told = tell_by_turns(told).await;
-        drop(unwanted);
+        // The last first: of a queue's starts only the last one that is left can be given back.
+        unwanted.into_iter().rev().for_each(drop);
         told
     }
 

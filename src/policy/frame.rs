@@ -251,8 +251,10 @@ impl Limiter {
         self.notes.went_back = record.at > self.now;
         let is_same = record.number >= lane.first;
         let age = (self.now - record.at).max(0) as u64;
-        // What a queue has granted under other parameters starts by those: the call is decided anew.
-        let is_valid = self.version().is_none_or(|version| version == record.left);
+        // What a queue has granted under other parameters, or before the clock went back, starts by those: the call is
+        // decided anew.
+        let is_valid = |version| version == record.left && record.at <= self.now;
+        let is_valid = self.version().is_none_or(is_valid);
         if record.number > lane.number {
             return Err(refusal::stale());
         } else if is_same && lane.max_age_us.is_none_or(|most| age <= most && is_valid) {

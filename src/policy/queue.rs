@@ -22,9 +22,8 @@ impl Queue {
     /// The parameters as one number, which a record of a call has instead of what was available then.
     pub(super) fn version(&self) -> u64 {
         let Queue { pace, max_delay, limit, slack } = self;
-        let low = |number: u64| number % (1 << 32);
-        let sum = low(pace.permits) + low(pace.every) * 3 + low(*max_delay) * 5;
-        low(sum + limit * 7 + slack * 11)
+        let numbers = [pace.permits, pace.every, *max_delay, *limit, *slack];
+        numbers.into_iter().fold(0, |version, number| (version * 1_000_003 + number) % (1 << 32))
     }
 
     /// The start of a request that follows so many permits, as of now.
@@ -115,10 +114,8 @@ impl Queue {
         let (free, from, count) = match &replay {
             None => ((state.x, state.y).max((now, 0)), now, count),
             Some((record, rest)) => {
-                // If the clock has gone back since, delays stay what they were.
-                let from = record.at.min(now);
-                let mark = (record.mark.0 - (record.at - from), record.mark.1);
-                (self.pace.plus(mark, -(**rest as i64)), from, count.min(**rest / permits))
+                let free = self.pace.plus(record.mark, -(**rest as i64));
+                (free, record.at, count.min(**rest / permits))
             }
         };
         let schedule = Schedule { free, from, permits, pace: self.pace, slack: self.slack };

@@ -331,7 +331,7 @@ fn live_on(
         return Ok(());
     }
     let last = space.log(&keys.value)?.and_then(|log| log.iter().next_back());
-    let left = last.map_or(0, |(end, _)| end.saturating_sub(now)).max(least as i64);
+    let left = last.map_or(0, |(end, _)| end.min(NO_END) - now).max(least as i64);
     let at = space.now().saturating_add(left).max(ends.filter(|_| least == 0).unwrap_or(0));
     for key in [&keys.hash, &keys.value] {
         space.expire_at(key, at);

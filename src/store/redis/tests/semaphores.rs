@@ -105,7 +105,11 @@ impl World {
             .unwrap();
         State {
             value: redis::cmd("GET").arg(&*self.keys.hash).query(&mut raw).unwrap(),
-            out: out.into_iter().map(|(id, end)| (end.parse().unwrap(), id)).collect(),
+            // Large ends are printed with an exponent.
+            out: out
+                .into_iter()
+                .map(|(id, end)| (end.parse::<f64>().unwrap() as i64, id))
+                .collect(),
         }
     }
 

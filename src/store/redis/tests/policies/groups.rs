@@ -127,6 +127,7 @@ fn both_stores_agree_about_groups() {
     check(100, (policies(), prop::collection::vec(op(), 1..40)), |world, (policies, ops)| {
         let mut group = Group::new(policies);
         let (mut at, mut grants) = (T0, vec![Vec::new(); group.keys.len()]);
+        let mut latest = T0;
         let nth = |place: usize| place % grants.len();
         let places: Vec<usize> = (0..3).map(nth).collect();
         for op in ops {
@@ -135,13 +136,14 @@ fn both_stores_agree_about_groups() {
                     let call = group.call(at, world.lane("aaaaaaaa0"), &costs);
                     let before = group.states(world);
                     let Ok(reply) = world.run(&call) else { continue };
+                    let went_back = at < latest;
                     let after = group.states(world);
                     for (place, grants) in grants.iter_mut().enumerate() {
                         let permits = granted(&call, place, &reply);
                         let mark = reply.limits()[place].mark.unwrap().mark;
                         grants.extend((permits > 0).then_some((mark, permits)));
-                        // Its time began with the denial, or it has other parameters now.
-                        let begins = before[place].get("c") != after[place].get("c");
+                        // Its time began with the denial, or anew as the clock went back, or it has other parameters now.
+                        let begins = before[place].get("c") != after[place].get("c") || went_back;
                         assert!(
                             permits > 0 || begins || before[place] == after[place],
                             "{reply:?}"
@@ -171,7 +173,10 @@ fn both_stores_agree_about_groups() {
                         group.policies[place] = policy;
                     }
                 }
-                Op::Later(us) => at += us,
+                Op::Later(us) => {
+                    latest = latest.max(at);
+                    at += us;
+                }
                 Op::Damage(place) => {
                     world.keys = group.keys[places[place]].clone();
                     let before = world.state();

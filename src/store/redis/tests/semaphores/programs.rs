@@ -61,7 +61,9 @@ fn op() -> impl Strategy<Value = Op> {
         Just(vec![7]),
         prop::collection::vec(any::<u8>(), 16),
     ];
-    let end = prop_oneof![Just(NO_END), Just(-5_i64), Just(0), T0..T0 + 60_000];
+    // Java does not bound its leases.
+    let far = Just(186_000_000_000_000_000);
+    let end = prop_oneof![Just(NO_END), Just(-5_i64), Just(0), T0..T0 + 60_000, far];
     let damage = prop_oneof![
         Just(Damage::Value(None)),
         Just(Damage::Value(Some("abc"))),
