@@ -92,10 +92,17 @@ fn another_client_takes_the_rest_in_between() {
         let pair = Pair::new(cluster, rate(10)).await;
         let other = pair.again(cluster).await;
         let group = pair.group();
-        let mut request = Box::pin(group.try_acquire_now([4, 5]));
-        other.asks_the_first(&mut request).await;
         // Its first answer is not read yet when the second limiter is exhausted.
-        assert_eq!(other.left().await, [6, 20]);
+        let request = loop {
+            let mut request = Box::pin(group.try_acquire_now([4, 5]));
+            other.asks_the_first(&mut request).await;
+            if other.left().await == [6, 20] {
+                break request;
+            }
+            // The machine was so busy that the answer was there before the poll had ended.
+            let mut grant = request.await.unwrap().into_grant().unwrap();
+            grant.refund_all().await.unwrap();
+        };
         let mut all = other.limiters[1].try_acquire_now(18).await.unwrap().into_grant().unwrap();
         let denial = request.await.unwrap().into_denial().unwrap();
         assert_eq!(denial.refused_by(), Some(pair.limiters[1].name()));

@@ -318,10 +318,10 @@ impl State {
         }
     }
 
-    /// Brings the ends forward if the clock that dated the entries has been set forward.
+    /// Brings the ends forward if the clock that dated the entries has been set forward. What a policy granted has no date.
     fn shorten_for_clock(&mut self, core: &Core, now: Time) {
         let Some(at_us) = core.clock.own_us() else { return };
-        for lease in &mut self.in_use {
+        for lease in self.in_use.iter_mut().filter(|lease| lease.entry.date > 0) {
             let rest = lease.entry.date.saturating_mul(1000).saturating_sub(at_us).max(0);
             lease.end = lease.end.min(now.saturating_add(rest.unsigned_abs()));
         }

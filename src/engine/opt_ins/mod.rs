@@ -109,11 +109,13 @@ impl Engine {
     ) {
         let reply = &answered.reply;
         if let (Some(denials), Some(generation)) = (self.opt_ins.denials.get(), flight.generation) {
-            let outdated = reply.granted(&flight.call.groups) > 0 || is_other_rate;
-            // The answer does not account for permits that this client holds in leases; and what is refused so that it
-            // is left to others is not refused them.
+            let has_grants = reply.granted(&flight.call.groups) > 0;
+            let outdated = has_grants || is_other_rate;
+            // The answer does not account for permits that this client holds in leases, or gets in one by this call; and
+            // what is refused so that it is left to others is not refused them.
+            let has_leases = self.opt_ins.leases.held() > 0 || has_grants && flight.lease.is_some();
             let refused = fewest_refused(&flight.call.groups, &reply.outcomes)
-                .filter(|_| self.opt_ins.leases.held() == 0 && flight.lane.headroom.is_none());
+                .filter(|_| !has_leases && flight.lane.headroom.is_none());
             denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
         }
     }

@@ -171,3 +171,16 @@ async fn a_refund_into_a_lease_ends_a_denial() {
     assert_eq!(leased.refund(1).await.unwrap(), 1);
     assert_eq!(denial(&limiter, 7).await.decided_by(), DecidedBy::Store);
 }
+
+/// The refusal counts the leased permits as taken, and the client could return them.
+#[tokio::test(start_paused = true)]
+async fn a_denial_that_comes_with_a_lease_is_not_remembered() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new().lease(5, ms(1000)).denial_memory(ms(1000)));
+    let limiter = limiter.await;
+    grant(&limiter, 97).await;
+    for _ in 0..2 {
+        let denial = limiter.try_acquire_now(5).await.unwrap().into_denial().unwrap();
+        assert_eq!(denial.decided_by(), DecidedBy::Store);
+    }
+}

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::*;
-use crate::Fraction;
+use crate::{Fraction, Policy};
 
 fn lease(permits: u32, hold: u64) -> LimiterOptions {
     LimiterOptions::new().lease(permits, ms(hold))
@@ -36,6 +36,24 @@ async fn a_lease_grants_without_calls() {
     }
     assert_eq!(world.store.calls(), calls);
     assert_eq!(other.available_permits().await.unwrap(), 78);
+}
+
+/// What it was granted has a mark and no date.
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_policy_grants_without_calls() {
+    for clock in [Clock::system(), Clock::runtime(), Clock::server()] {
+        let world = World::with_clock(clock);
+        let window = Policy::fixed_window(1000, ms(3_600_000)).unwrap();
+        let limiter = world.client().limiter_of_with("api", window, lease(20, 200)).unwrap();
+        for _ in 0..2 {
+            grant(&limiter, 1).await;
+        }
+        let calls = world.store.calls();
+        for _ in 0..9 {
+            assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+        }
+        assert_eq!(world.store.calls(), calls);
+    }
 }
 
 #[tokio::test(start_paused = true)]
