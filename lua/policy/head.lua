@@ -15,10 +15,11 @@
 --        abandon    the lowest number of a call in this lane whose grant nobody uses, as text
 --        again      of an attempt that is not the call's first: the number of the first, and the age in microseconds
 --                   beyond which an earlier grant of the call is not used
--- reply  take   the new record of the lane, and behind it a queue's parameters: all is granted; or {0, now, limits, outcomes …}: limits having for each
---               limiter {available, mark, its fraction, time of the decision, 0 or 1 + what it granted before, what
---               came back of what the lane had abandoned, 1 if the parameters are others now + 2 if the lane's last
---               grant is later than now}; an outcome being count, kind, wait in microseconds
+-- reply  take   the new record of the lane, and behind it a queue's parameters: all is granted; or
+--               {0, now, limits, outcomes …}: limits having for each limiter {available, mark, its fraction, time of
+--               the decision, 0 or 1 + what it granted before, what came back of what the lane had abandoned, 1 if the
+--               parameters are others now + 2 if the lane's last grant is later than now}; an outcome being count,
+--               kind, wait in microseconds
 --               kinds: 0 granted, 1 refused, 2 refused with a wait of at least so much, 3 waiting, 4 waiting at
 --               least so much, 5 more than the limit, and 10 more for each limiter before the one with the longest
 --               wait; 8 granted by a queue, one behind the other: count, 8, the time from which on nothing was reserved

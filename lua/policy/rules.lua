@@ -15,7 +15,7 @@ function take(p)
 end
 
 -- The time until p permits are available: more than there are now, and no more than the limit. In a queue, the time
--- until a request behind so many permits starts.
+-- until the start of a request that `behind` permits precede.
 function wait(p, behind)
   local us
 --> wait

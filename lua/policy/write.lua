@@ -1,6 +1,6 @@
 -- Writes the limiter with so many permits granted, or given back, unless nothing has changed. A denial writes nothing,
--- unless time must begin for a limiter that starts with too few permits, or anew because the clock has gone back. A call without requests leaves its record
--- in any case, so that what it abandons is stale if it comes later.
+-- unless time must begin for a limiter that starts with too few permits, or anew because the clock has gone back. A call
+-- without requests leaves its record in any case, so that what it abandons is stale if it comes later.
 local function write(granted, has_denied)
   if is_replay then
     -- Attempts before this one are stale from now on.

@@ -98,7 +98,7 @@ pub(crate) trait Rules {
     fn take(&self, state: &mut State, now: i64, permits: u64);
 
     /// The time until `permits` are available. There are fewer now, and the limit is not exceeded. In a queue, the
-    /// time until a request behind `permits` starts.
+    /// time until the start of a request that `permits` precede.
     fn wait(&self, state: &State, now: i64, permits: u64) -> i64;
 
     /// Returns permits of an earlier grant, and how many of them are available again: afterwards nobody gets more
@@ -340,8 +340,8 @@ impl Limiter {
     }
 
     /// Writes what a call has taken. A denial writes nothing, unless time must begin for a limiter that starts with too
-    /// few permits, or anew because the clock has gone back. A call without requests leaves its record in any case, so that what it abandons is stale if it
-    /// comes later.
+    /// few permits, or anew because the clock has gone back. A call without requests leaves its record in any case, so
+    /// that what it abandons is stale if it comes later.
     pub(crate) fn write_taken(
         &mut self,
         space: &mut Keyspace,
