@@ -133,9 +133,10 @@ impl Leases {
         rate: Option<Rate>,
     ) -> Option<LeaseRequest> {
         let terms = engine.options().lease?;
+        let has_stand_in = engine.has_stand_in();
         let mut state = lock(&self.state);
         state.is_call_wanted = false;
-        let rate = rate.filter(|_| state.suspensions == 0)?;
+        let rate = rate.filter(|_| state.suspensions == 0 && !has_stand_in)?;
         let hold_ms = terms.hold.as_millis() as u64;
         // A limiter may vanish this long after its last call: its log must not go before the lease.
         let outlives_hold = match rate.keep_alive_ms() {
@@ -166,6 +167,8 @@ impl Leases {
     ) {
         let Some(terms) = engine.options().lease else { return };
         engine.observer.counted(Count::Leased, lease.left);
+        // A stand-in does not count what is leased now, nor does the server yet count what that has granted.
+        let request = request.filter(|_| !engine.has_stand_in());
         let (ended, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
             let hold = micros(terms.hold);

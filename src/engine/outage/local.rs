@@ -80,10 +80,13 @@ impl Outage {
             }
             return None;
         }
-        // Permits granted by the server still count, as far as they are known.
-        let known = engine.knowledge().used();
-        let known = known.map(|(at, permits)| (at.min(store.core.epoch_ms()), permits));
+        // Permits granted by the server still count, as far as they are known. With leases they count until the
+        // hold has ended, because leased permits are used at any time until then.
+        let now = store.core.epoch_ms();
+        let hold_ms = engine.options().lease.map(|terms| terms.hold.as_millis() as i64);
+        let known = engine.knowledge().used().map(|(at, permits)| (at.min(now), permits));
         let in_use = known.max(local.in_use).map(|(at, used)| {
+            let at = hold_ms.map_or(at, |hold| now.saturating_add(hold));
             (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
         });
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));

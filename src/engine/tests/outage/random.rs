@@ -1,5 +1,5 @@
 //! A client that is alone exceeds nothing, whatever happens to its server: `OnOutage::Local` with the whole
-//! rate, outages, lost answers and callers that come and go, all at random.
+//! rate, leases, outages, lost answers and callers that come and go, all at random.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::timeout;
@@ -16,21 +16,34 @@ struct Case {
     handles: Handles,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Handles {
     Kept,
     /// One for each call.
     Fresh,
     /// The same, with the policy of their own.
     FreshWithOptions,
+    /// One that is kept, with leases of up to half the rate.
+    Leasing,
 }
 
 /// The most that was granted in any second.
 async fn most_in_a_second(seed: u64, case: Case) -> u64 {
     let world = World::new();
+    let mut random = StdRng::seed_from_u64(seed);
+    let policy = OnOutage::Local(Fraction::ALL);
     let is_own = matches!(case.handles, Handles::FreshWithOptions);
-    let (_client, limiter) = world.handles(OnOutage::Local(Fraction::ALL), is_own);
-    let kept = matches!(case.handles, Handles::Kept).then(&limiter);
+    let (client, limiter) = world.handles(policy, is_own);
+    let kept = match case.handles {
+        Handles::Kept => Some(limiter()),
+        Handles::Fresh | Handles::FreshWithOptions => None,
+        Handles::Leasing => {
+            let hold = ms(random.random_range(50..1500));
+            let options = LimiterOptions::new().lease(random.random_range(5..50), hold);
+            let leasing = client.limiter_with("api", options.on_outage(policy)).unwrap();
+            Some(leasing.with_rate(rate(100)))
+        }
+    };
     let grants: Arc<Mutex<Vec<(Instant, u64)>>> = Arc::default();
     let callers: Vec<_> = (0..6)
         .map(|number| {
@@ -39,7 +52,9 @@ async fn most_in_a_second(seed: u64, case: Case) -> u64 {
             tokio::spawn(async move {
                 loop {
                     let limiter = kept.clone().unwrap_or_else(&limiter);
-                    let permits = random.random_range(1..15);
+                    // A lease serves small requests.
+                    let most = if case.handles == Handles::Leasing { 5 } else { 15 };
+                    let permits = random.random_range(1..most);
                     let wait = ms(if case.waits { random.random_range(0..800) } else { 0 });
                     let longest = ms(random.random_range(20..2500));
                     let answer = timeout(longest, limiter.try_acquire(permits, wait)).await;
@@ -52,7 +67,6 @@ async fn most_in_a_second(seed: u64, case: Case) -> u64 {
             })
         })
         .collect();
-    let mut random = StdRng::seed_from_u64(seed);
     for _ in 0..10 {
         sleep(ms(random.random_range(50..1500))).await;
         world.set_away(true);
@@ -75,7 +89,7 @@ async fn most_in_a_second(seed: u64, case: Case) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_alone_exceeds_nothing() {
     let seeds = std::env::var("OUTAGE_SEEDS").map_or(1, |seeds| seeds.parse().expect("a number"));
-    for handles in [Handles::Kept, Handles::Fresh, Handles::FreshWithOptions] {
+    for handles in [Handles::Kept, Handles::Fresh, Handles::FreshWithOptions, Handles::Leasing] {
         for (loses, waits) in [(false, false), (false, true), (true, false), (true, true)] {
             let case = Case { loses, waits, handles };
             for seed in 0..seeds {
