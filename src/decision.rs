@@ -85,11 +85,13 @@ pub struct Denial {
     pub(crate) rate: Option<Rate>,
     pub(crate) decided_by: DecidedBy,
     pub(crate) refused_by: Option<Arc<str>>,
+    /// Only the server can grant it, and it is away.
+    pub(crate) awaits_server: bool,
 }
 
 impl Denial {
     pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
-        Denial { wait, rate, decided_by, refused_by: None }
+        Denial { wait, rate, decided_by, refused_by: None, awaits_server: false }
     }
 
     /// The time after which the same call can succeed if no other caller takes permits until then: in whole

@@ -12,14 +12,9 @@ use crate::engine::Engine;
 use crate::engine::group::GroupMember;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
-use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
-use crate::rt;
 use crate::store::Peek;
 use crate::{Denial, engine};
-
-/// How often requests that wait while they are asked in turn look whether that is still so.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The cost of a request at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
 /// group's order.
@@ -325,13 +320,9 @@ impl LimitGroup {
     /// back.
     async fn wait(&self, denial: &Denial) {
         let is_policys = denial.decided_by() == DecidedBy::Outage;
-        let longest = if is_policys { LOOK_AGAIN } else { Duration::MAX };
-        let mut rest = denial.retry_after().min(longest);
-        while !rest.is_zero() && !self.limiter.engine().is_closed() {
-            let part = rest.min(LOOK_AGAIN);
-            self.limiter.engine().core.sleep_until(rt::now() + part).await;
-            rest -= part;
-        }
+        let longest = if is_policys { engine::LOOK_AGAIN } else { Duration::MAX };
+        let wait = denial.retry_after().min(longest);
+        self.limiter.engine().sleep_until(engine::instant_after(wait)).await;
     }
 
     /// The server's answer; `None` if it is away, or turns out to be, and a limiter has a policy for that.
@@ -379,7 +370,7 @@ impl LimitGroup {
                     let engine = member.engine();
                     // An endless wait must not become a wait for a server that is away.
                     if max_wait == MaxWait::Unbounded
-                        && matches!(engine.outage(), Some((_, OnOutage::Deny)))
+                        && denial.awaits_server
                         && let Some(cause) = engine.outage_cause()
                     {
                         return Err(member.error(Operation::Acquire, cause));

@@ -68,7 +68,8 @@ impl Flight {
         tell_failed(expired.in_flight, error);
         tell_failed(expired.behind, &Error::new(ErrorKind::Timeout, Execution::NotExecuted));
         match expired.next {
-            Some(next) => self.call.due = next,
+            // A hasty caller that has given up no longer shortens the attempts of the others.
+            Some(next) => (self.call.due, self.call.shortest_deadline) = next,
             // During an outage a lease would overtake the grants that are to be written first.
             None if self.call.requests == 0
                 && now < self.call.due

@@ -77,21 +77,25 @@ impl Flight {
         })
     }
 
-    /// Passes each limiter of a group its part of the reply, and returns what each has decided.
+    /// Passes each limiter of a group its part of the reply, and returns what each has decided, and those whose rate
+    /// has changed.
     pub(super) fn settle_members(
         &self,
         reply: &AcquireReply,
         audited: bool,
-    ) -> Box<[Arc<Decided>]> {
+    ) -> (Box<[Arc<Decided>]>, Vec<&Arc<Engine>>) {
+        let mut other_rates = Vec::new();
         if self.engine.members.is_empty() {
-            return Box::default();
+            return (Box::default(), other_rates);
         }
         let entries = self.limits().zip(reply.limits()).map(|((engine, groups), limit)| {
-            engine.knowledge().learn(&groups, limit, audited);
+            if engine.knowledge().learn(&groups, limit, audited) {
+                other_rates.push(engine);
+            }
             let entry = self.entry(limit, reply.granted(&groups));
             let left = u64::try_from(limit.left).unwrap_or(0);
             Arc::new(Decided::new(engine, entry, limit.rate, left))
         });
-        entries.collect()
+        (entries.collect(), other_rates)
     }
 }

@@ -251,6 +251,9 @@ pub(crate) fn instant_after(duration: Duration) -> Instant {
 
 const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
+/// How often what waits outside of a queue looks whether there is still a reason to.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 impl Engine {
     /// Creates the engine; `remembered` is the knowledge of an earlier engine of the same limiter.
     pub(crate) fn new(
@@ -368,6 +371,13 @@ impl Engine {
         for lane in self.lanes() {
             answer::tell_failed(lane.drain(self), &closed());
             lane.wake_driver();
+        }
+    }
+
+    /// Waits until `at`, or until the client closes.
+    pub(crate) async fn sleep_until(&self, at: Instant) {
+        while rt::now() < at && !self.is_closed() {
+            self.core.sleep_until(at.min(rt::now() + LOOK_AGAIN)).await;
         }
     }
 

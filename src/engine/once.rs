@@ -54,7 +54,9 @@ impl Engine {
             }
         };
         let rate = reply.rate;
-        self.knowledge().learn(&call.limits[0].groups, &reply, false);
+        if self.knowledge().learn(&call.limits[0].groups, &reply, false) {
+            self.rate_has_changed();
+        }
         self.server_answered();
         self.observer.noted(reply.notes);
         let permits = reply.granted_before.unwrap_or(request.permits);

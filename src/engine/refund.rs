@@ -140,6 +140,9 @@ impl Engine {
         entry: &Arc<Entry>,
         permits: u64,
     ) -> Option<RefundInFlight> {
+        if entry.is_uncounted() {
+            return None;
+        }
         let deadline = instant_after(BACKGROUND_DEADLINE);
         Some(self.join_refund(entry, permits, deadline, false).ok()?.0)
     }

@@ -49,7 +49,7 @@ impl Flight {
         let is_a_log = is_alone && engine.is_redissons_limiter();
         let permits = if is_a_log { most_permits(headroom, rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
-        let members = self.settle_members(&reply, answered.audited);
+        let (members, other_rates) = self.settle_members(&reply, answered.audited);
         let all = reply.granted(&self.call.groups);
         let (settled, granted) = state.queue.replied(
             now,
@@ -69,6 +69,7 @@ impl Flight {
         state.observe(engine);
         drop(state);
         drop(knowledge);
+        other_rates.into_iter().for_each(|engine| engine.rate_has_changed());
         if is_abandoned {
             self.abandon_number();
         }

@@ -12,12 +12,13 @@ use crate::blocking::is_blocked;
 use crate::decision::{DecidedBy, Decision, Denial, Grant, Unspent};
 use crate::engine::answer::{Answer, Verdict};
 use crate::engine::headroom::{self, most_permits};
-use crate::engine::micros;
 use crate::engine::outage::Outage;
+use crate::engine::{closed, micros};
 use crate::error::{Error, Execution, Operation};
 use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
+use crate::rt;
 use crate::store::limits::MOST_AT_ONCE;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -233,7 +234,8 @@ impl RateLimiter {
         verdict.map(move |verdict| self.decision(verdict, permits))
     }
 
-    /// The answer, once what a queue granted may be used. Dropped before, it gives the start back.
+    /// The answer, once what a queue granted may be used. Dropped before, or if the client closes, it gives the start
+    /// back.
     fn at_start(
         &self,
         answer: Result<Decision, Error>,
@@ -243,10 +245,13 @@ impl RateLimiter {
             _ => None,
         };
         let Some(start) = start else { return Either::Left(ready(answer)) };
-        let (core, unspent) = (&self.engine().core, Unspent::new(answer));
+        let unspent = Unspent::new(answer);
         let started = async move {
-            core.sleep_until(start).await;
-            unspent.into_inner()
+            self.engine().sleep_until(start).await;
+            match rt::now() < start {
+                true => Err(self.error(Operation::Acquire, closed())),
+                false => unspent.into_inner(),
+            }
         };
         Either::Right(started.boxed())
     }

@@ -161,7 +161,8 @@ impl OutageAcquire<'_> {
         }
         self.outage.count(&engine.core, |report| report.denied += 1);
         let wait = Wait::of_ms(engine.next_look_ms(), true);
-        Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
+        let denial = Denial::new(wait, rate, DecidedBy::Outage);
+        Ok(Decision::Denied(Denial { awaits_server: true, ..denial }))
     }
 
     fn error(&self, failure: Error) -> Error {

@@ -95,13 +95,15 @@ impl<C> Queue<C> {
     /// The call in flight is slow: the deadlines of the requests behind it begin. Times out the requests whose deadline
     /// has passed, and if it `fails_fast`, those in flight that do not wait for permits, or no longer.
     pub(crate) fn expire(&mut self, now: Time, fails_fast: bool) -> Expired<C> {
-        let (calling, mut in_flight, mut next) = (self.calling(), Vec::new(), None);
+        let (calling, mut in_flight) = (self.calling(), Vec::new());
+        let mut next: Option<(Time, Time)> = None;
         for waiter in self.waiters.range_mut(..calling) {
             let fails = fails_fast && !waiter.request.max_wait.lasts_beyond(now);
             if fails || waiter.due <= now {
                 in_flight.extend(waiter.caller.take());
             } else if waiter.caller.is_some() {
-                next = Some(next.map_or(waiter.due, |next: Time| next.min(waiter.due)));
+                let (due, shortest) = next.unwrap_or((Time::MAX, Time::MAX));
+                next = Some((due.min(waiter.due), shortest.min(waiter.request.deadline)));
             }
         }
         if self.in_flight.is_some() && !self.call_is_slow {

@@ -133,8 +133,8 @@ pub(crate) struct Call {
 pub(crate) struct Expired<C> {
     pub(crate) in_flight: Vec<C>,
     pub(crate) behind: Vec<C>,
-    /// When the next deadline in flight passes; `None` if nobody wants the answer any more.
-    pub(crate) next: Option<Time>,
+    /// When the next deadline in flight passes, and the shortest of them; `None` if nobody wants the answer any more.
+    pub(crate) next: Option<(Time, Time)>,
 }
 
 /// A request that an answered call has decided.

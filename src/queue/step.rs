@@ -101,8 +101,7 @@ impl<C> Queue<C> {
 
     /// Permits may have come back, or the rate may have changed: ask at once.
     pub(crate) fn ask_now(&mut self) {
-        // The call in flight may have been decided before a semaphore's permits came back.
-        let is_missed = self.permits_return && self.in_flight.is_some();
-        self.ask_now |= self.head_block.is_some() || is_missed;
+        // The call in flight may have been decided before.
+        self.ask_now |= self.head_block.is_some() || self.in_flight.is_some();
     }
 }

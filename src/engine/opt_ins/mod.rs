@@ -4,7 +4,7 @@
 //! engine calls them when it is asked for permits, makes a call, receives an answer, gives permits back or
 //! replaces the limiter.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::Engine;
 use super::flight::{Answered, Flight};
@@ -99,6 +99,13 @@ impl Engine {
         }
     }
 
+    /// Called when a call has met another rate that leases nothing and denies nothing of this limiter alone.
+    pub(super) fn rate_has_changed(self: &Arc<Self>) {
+        self.opt_ins.leases.suspend(self);
+        self.opt_ins.leases.resume();
+        self.forget_denials();
+    }
+
     /// Caches the denials in a reply.
     pub(super) fn on_reply(
         &self,
@@ -114,8 +121,11 @@ impl Engine {
             // The answer does not account for permits that this client holds in leases, or gets in one by this call; and
             // what is refused so that it is left to others is not refused them.
             let has_leases = self.opt_ins.leases.held() > 0 || has_grants && flight.lease.is_some();
-            let refused = fewest_refused(&flight.call.groups, &reply.outcomes)
-                .filter(|_| !has_leases && flight.lane.headroom.is_none());
+            let groups = &flight.call.groups;
+            let refused = fewest_refused(groups, &reply.outcomes)
+                .filter(|_| !has_leases && flight.lane.headroom.is_none())
+                // The wait of a queue's denial is until it can be served after the delay that its request allows.
+                .filter(|_| !self.is_queue() || groups.iter().all(|group| group.max_wait_ms == 0));
             denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
         }
     }

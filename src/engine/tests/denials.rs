@@ -1,7 +1,7 @@
 //! Remembered denials.
 
 use super::*;
-use crate::Fraction;
+use crate::{Fraction, Policy};
 
 fn memory(longest: u64) -> LimiterOptions {
     LimiterOptions::new().denial_memory(ms(longest))
@@ -37,6 +37,22 @@ async fn a_denial_is_cached_until_its_wait_ends() {
 
     sleep(ms(600)).await;
     assert_eq!(grant(&limiter, 3).await.decided_by(), DecidedBy::Store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_queue_says_of_a_delay_is_not_remembered_of_calls_without_one() {
+    let world = World::new();
+    let every_second = Policy::queue(1, ms(1000), ms(5000)).unwrap();
+    let queue = world.client().limiter_with("unused", memory(60_000)).unwrap();
+    let queue = client_of(&queue).limiter_of_with("api", every_second, memory(60_000)).unwrap();
+    for _ in 0..6 {
+        assert!(queue.try_reserve(1).await.unwrap().is_granted());
+    }
+    let reserve = queue.try_reserve(1).await.unwrap().into_denial().unwrap();
+    assert_eq!(reserve.retry_after(), ms(1000));
+    let now = denial(&queue, 1).await;
+    assert_eq!((now.decided_by(), now.retry_after()), (DecidedBy::Store, ms(6000)));
+    assert_eq!(denial(&queue, 1).await.decided_by(), DecidedBy::Memory);
 }
 
 #[tokio::test(start_paused = true)]

@@ -163,6 +163,24 @@ async fn another_rate_that_a_handle_with_a_headroom_meets_ends_leases() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_rate_that_a_call_of_a_key_or_a_group_meets_ends_leases() {
+    for has_key in [true, false] {
+        let world = World::new();
+        let (limiter, _first) = leased(&world).await;
+        let client = client_of(&limiter);
+        let all = client.limiter("all").unwrap().with_rate(rate(100));
+        let operator = world.client().limiter("api").unwrap();
+        assert!(operator.update_rate(rate(50), crate::Usage::Keep).await.unwrap());
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease, "nobody has met it");
+        match has_key {
+            true => _ = limiter.try_acquire_once("a", 1).await.unwrap(),
+            false => _ = client.all_of([&limiter, &all]).unwrap().try_acquire_now(1).await.unwrap(),
+        }
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_goes_back_if_a_request_needs_its_permits() {
     for max_wait in [0, 100] {
         let world = World::new();

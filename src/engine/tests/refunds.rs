@@ -65,6 +65,36 @@ async fn a_start_whose_caller_has_gone_is_free_again() {
     assert!(queue.try_acquire(1, ms(600)).await.unwrap().is_granted());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_ends_the_wait_for_a_start() {
+    let world = World::new();
+    let every_hour = Policy::queue(1, ms(3_600_000), ms(3_600_000_000)).unwrap();
+    let client = world.client();
+    let queue = client.limiter_of("api", every_hour).unwrap();
+    queue.acquire(1).await.unwrap();
+    let waits = tokio::spawn(async move { queue.acquire(1).await.map(drop) });
+    sleep(ms(10)).await;
+    client.close().await;
+    let waits = tokio::time::timeout(ms(1100), waits).await.expect("it has ended").unwrap();
+    assert_eq!(waits.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_back_in_the_background_outlasts_a_short_outage() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new()).await.with_deadline(ms(100)).unwrap();
+    grant(&limiter, 10).await.refund_in_background();
+    settle().await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 100);
+    let ten = grant(&limiter, 10).await;
+    world.store.set_away(true);
+    ten.refund_in_background();
+    sleep(ms(300)).await;
+    world.store.set_away(false);
+    sleep(ms(600)).await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 100);
+}
+
 /// One attempt takes at most a third of the deadline, that of a handle too.
 #[tokio::test(start_paused = true)]
 async fn after_a_lost_answer_there_is_time_to_ask_again() {

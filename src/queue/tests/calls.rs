@@ -14,7 +14,7 @@ fn arrives(queue: &mut Queue<u32>, now: impl Fn() -> Time, request: Request, cal
 /// Those in flight that time out, those behind, and the next deadline in flight.
 fn expired(queue: &mut Queue<u32>, now: Time) -> (Vec<u32>, Vec<u32>, Option<Time>) {
     let Expired { in_flight, behind, next } = queue.expire(now, false);
-    (in_flight, behind, next)
+    (in_flight, behind, next.map(|(due, _)| due))
 }
 
 #[test]
@@ -268,7 +268,24 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     queue.ask_now();
     assert!(matches!(queue.step(3).0, Step::Call(_)));
     assert!(queue.wait_behind(3).is_some(), "it is asked for again");
+    // Permits come back after the server has decided, and before its answer is handled.
+    queue.ask_now();
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
+    queue.replied(4, 0, (10, 1_000_000, 0), outcomes, 3, None);
+    assert!(matches!(queue.step(5).0, Step::Call(_)));
     assert_eq!(queue.cancel(0), Some(0));
+}
+
+#[test]
+fn who_has_given_up_no_longer_shortens_the_attempts_of_others() {
+    let mut queue: Queue<u32> = Queue::default();
+    for (caller, deadline) in [(0, 3000), (1, 100), (2, 2000)] {
+        arrives(&mut queue, || 0, Request { deadline, ..UP_TO }, caller);
+    }
+    let Step::Call(call) = queue.step(0).0 else { panic!() };
+    assert_eq!(call.shortest_deadline, 100);
+    let Expired { in_flight, next, .. } = queue.expire(100, false);
+    assert_eq!((in_flight, next), (vec![1], Some((2000, 2000))));
 }
 
 /// A queue whose first call was granted so many, of requests for one permit with this wait; the others wait. One permit

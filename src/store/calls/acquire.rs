@@ -308,8 +308,10 @@ impl AcquireReply {
     /// the rate reports that rate but does not apply it: if it counted as seen, the next call would believe a
     /// value that was never fitted to it.
     pub(crate) fn seen(&self) -> Option<Rate> {
-        let is_decided = |group: &OutcomeGroup| group.outcome != Outcome::ExceedsRate;
-        // An earlier grant is told as it is, without a look at the value.
+        let is_decided = |group: &OutcomeGroup| {
+            !matches!(group.outcome, Outcome::ExceedsRate | Outcome::Reserved(_))
+        };
+        // An earlier grant or reservation is told as it is, without a look at the value.
         let is_applied = self.granted_before.is_none() && self.outcomes.iter().any(is_decided);
         is_applied.then_some(self.rate)
     }

@@ -61,6 +61,14 @@ async fn each_limiter_has_its_own_policy() {
     assert_eq!((denied.decided_by(), denied.refused_by()), (DecidedBy::Outage, Some("all")));
     assert_eq!(group.acquire(1).await.unwrap_err().kind(), ErrorKind::Unavailable);
 
+    // More than the part of this client, which only the server can grant.
+    let world = World::new();
+    let group = away(&world, [HALF, OnOutage::Allow]).await;
+    let denied = group.try_acquire_now([60, 1]).await.unwrap().into_denial().unwrap();
+    assert_eq!((denied.decided_by(), denied.refused_by()), (DecidedBy::Outage, Some("api")));
+    let waits = tokio::time::timeout(ms(60_000), group.acquire([60, 1]));
+    assert_eq!(waits.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+
     let world = World::new();
     let group = away(&world, [OnOutage::Allow, OnOutage::Fail]).await;
     let error = group.try_acquire_now(1).await.unwrap_err();
