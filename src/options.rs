@@ -83,8 +83,8 @@ impl LimiterOptions {
     /// requests do not need. Unused permits go back
     ///
     /// - after half of `hold` without use, and at the end of `hold`;
-    /// - when a call of this client must wait for permits, because later calls must not overtake it, unless it leaves a
-    ///   headroom;
+    /// - when a call of this client must wait for permits, because later calls must not overtake it (one of another
+    ///   runtime, with its next call: within a second), unless it leaves a headroom;
     /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or deletes or
     ///   renames the limiter;
     /// - with [`Client::close`](crate::Client::close).

@@ -37,8 +37,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if one of the limiter's keys holds a value of another
-    /// type; otherwise those [of the server](RateLimiter#errors-of-the-server).
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the limiter's configuration is not a hash; its value and
+    /// its log are deleted, whatever they are. Otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
         self.store_rate(Operation::SetRate, rate, StateRule::DropNewMode, None).await.map(drop)
     }

@@ -87,12 +87,26 @@ async fn what_goes_back_in_the_background_outlasts_a_short_outage() {
     settle().await;
     assert_eq!(limiter.available_permits().await.unwrap(), 100);
     let ten = grant(&limiter, 10).await;
-    world.store.set_away(true);
+    world.store.ledger().refuse_refunds.store(u64::MAX, Ordering::SeqCst);
     ten.refund_in_background();
     sleep(ms(300)).await;
-    world.store.set_away(false);
+    world.store.ledger().refuse_refunds.store(0, Ordering::SeqCst);
     sleep(ms(600)).await;
     assert_eq!(limiter.available_permits().await.unwrap(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hasty_caller_that_has_given_up_leaves_the_others_their_time() {
+    let world = World::new();
+    let patient = world.limiter(LimiterOptions::new()).await.with_deadline(ms(3000)).unwrap();
+    let hasty = patient.clone().with_deadline(ms(90)).unwrap();
+    // Three attempts of 30 ms, and one of a second.
+    world.store.ledger().time_out.store(4, Ordering::SeqCst);
+    let begun = tokio::time::Instant::now();
+    let (hasty, patient) = tokio::join!(hasty.try_acquire_now(1), patient.try_acquire_now(1));
+    assert_eq!(hasty.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(patient.unwrap().is_granted());
+    assert!(begun.elapsed() >= ms(1000), "{:?}", begun.elapsed());
 }
 
 /// One attempt takes at most a third of the deadline, that of a handle too.
