@@ -132,6 +132,26 @@ async fn a_sentinel_that_is_cut_off_is_not_believed_for_being_near() {
     assert_eq!((left(&old, 0).await, left(&new, 0).await), (Some(99), Some(97)));
 }
 
+/// Nor is it while the new master, which most of them name, refuses connections.
+#[tokio::test]
+async fn a_sentinel_that_is_cut_off_is_not_believed_while_the_new_master_is_away() {
+    let (old, new) = (Server::start().await, Server::start().await);
+    let proxy = Proxy::start(&new).await;
+    proxy.refuse().await;
+    let mut urls = Vec::new();
+    for named in [old.port(), proxy.port(), proxy.port()] {
+        urls.push(puppet("127.0.0.1", &Arc::new(AtomicU16::new(named)), Duration::ZERO).await);
+    }
+    let sentinels = Sentinels::new(MASTER, urls.iter().map(String::as_str)).unwrap();
+    let client = Client::builder().deadline(Duration::from_millis(600));
+    let client = client.connect_lazy(sentinels).unwrap();
+    let error = limiter(&client).acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    proxy.accept().await;
+    limiter(&client).acquire(1).await.unwrap();
+    assert_eq!((left(&old, 0).await, left(&new, 0).await), (None, Some(99)));
+}
+
 #[tokio::test]
 async fn what_answers_as_no_sentinel_does_is_passed_over() {
     let server = Server::start().await;

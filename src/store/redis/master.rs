@@ -99,7 +99,11 @@ impl Sentinels {
             access: Access { user, password, database: None, ..access.clone() },
             connections: self.endpoints.iter().map(|_| None).collect(),
         };
-        let named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;
+        let mut named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;
+        // The others are old masters, which still call themselves masters if they were cut off.
+        if named[0].1 >= self.most() {
+            named.truncate(1);
+        }
         // If one of them hangs, time is left for the others.
         let share = limit / named.len() as u32;
         let attempt = async |(address, _)| {
