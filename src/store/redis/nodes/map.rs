@@ -78,7 +78,8 @@ impl Redirect {
             "MOVED" => target().map(Redirect::Moved),
             "ASK" => target().map(Redirect::Ask),
             "TRYAGAIN" => Some(Redirect::Split),
-            "CLUSTERDOWN" => Some(Redirect::Down),
+            // A replica may have taken over from a node that is loading its data.
+            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" => Some(Redirect::Down),
             _ => None,
         }
     }
@@ -181,6 +182,9 @@ mod tests {
             ("ASK 3999 ?:6381", "ask 10.0.0.1:6381"),
             ("TRYAGAIN Multiple keys request during rehashing of slot", "Split"),
             ("CLUSTERDOWN Hash slot not served", "Down"),
+            ("LOADING Redis is loading the dataset in memory", "Down"),
+            ("MASTERDOWN Link with MASTER is down", "Down"),
+            ("READONLY You can't write against a read only replica.", "Down"),
         ] {
             assert_eq!(read(line).as_deref(), Some(redirect), "{line}");
         }

@@ -52,8 +52,8 @@ impl Nodes {
                 let value = self.send_to(owner, &here).await?;
                 // The keys may have left since we looked.
                 match Redirect::read(&value, owner) {
+                    None | Some(Redirect::Down) => Ok(value),
                     Some(_) => Err(on_their_way()),
-                    None => Ok(value),
                 }
             }
             KeysPlace::Here(_) => Err(on_their_way()),
@@ -113,11 +113,11 @@ impl Nodes {
         both.add_command(cmd("ASKING")).add_command(command.clone());
         let sent = self.connections(&node).send_all(&both, call.left()).await;
         let mut replies = sent.map_err(|error| self.failed(&node, error))?;
-        match replies.pop() {
+        let Some(value) = replies.pop() else { return Err(unavailable("it did not answer")) };
+        match Redirect::read(&value, &node) {
+            None | Some(Redirect::Down) => Ok(value),
             // Meanwhile the node has become the owner, or the slot has gone elsewhere.
-            Some(value) if Redirect::read(&value, &node).is_some() => Err(on_their_way()),
-            Some(value) => Ok(value),
-            None => Err(unavailable("it did not answer")),
+            Some(_) => Err(on_their_way()),
         }
     }
 }
