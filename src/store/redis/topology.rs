@@ -135,15 +135,16 @@ impl Cluster {
         Ok(Cluster { seeds })
     }
 
-    /// Parses `host:port,host:port`, with credentials before the first host. Anything after the last host
-    /// belongs to its address.
+    /// Parses `host:port,host:port`, with credentials before the first host. Anything after the last host, such as a
+    /// database, belongs to each address.
     pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (format!("{login}@"), hosts),
             None => (String::new(), rest),
         };
+        let (hosts, suffix) = hosts.split_at(hosts.find(['/', '?', '#']).unwrap_or(hosts.len()));
         let nodes: Vec<String> =
-            hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
+            hosts.split(',').map(|host| format!("{scheme}://{login}{host}{suffix}")).collect();
         Cluster::new(nodes.iter().map(String::as_str))
     }
 
@@ -193,5 +194,12 @@ mod tests {
         let login = cluster.endpoint(cluster.seeds[2].address.clone()).login;
         assert_eq!((login.username(), login.password()), (Some("user"), Some("p@ss")));
         assert!(!format!("{cluster:?}").contains("p@ss"));
+        let cluster = Cluster::parse("redis", "a:1,b:2/3").unwrap();
+        let shown: Vec<String> = cluster.addresses().map(|node| node.to_string()).collect();
+        assert_eq!(shown, ["a:1", "b:2"]);
+        assert_eq!(cluster.endpoint(cluster.seeds[1].address.clone()).login.db(), 3);
+        assert!(
+            detail(Cluster::parse("redis", "a:1/3,b:2")).contains("not a valid server address")
+        );
     }
 }
