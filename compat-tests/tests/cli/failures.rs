@@ -1,5 +1,8 @@
 //! Servers that are away, or that refuse; and arguments that are wrong.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use compat_tests::acl;
 use compat_tests::server::{Options, Server};
 use redis::cmd;
@@ -26,6 +29,9 @@ async fn passwords_come_from_the_environment_or_a_file_and_are_never_shown() {
     let ran = wrong.ends(5, &["set", "api", "1/s"]).await;
     assert!(!ran.stderr.contains("hunter2") && ran.stderr.contains("credentials"), "{ran:?}");
     tool.ends(5, &["set", "api", "1/s"]).await;
+    let odd = OsStr::from_bytes(b"\xff");
+    let ran = tool.clone().env("REDISSON_LIMITER_PASSWORD", odd).ends(2, &["inspect", "api"]).await;
+    assert!(ran.stderr.contains("REDISSON_LIMITER_PASSWORD: not UTF-8"), "{ran:?}");
     let right = tool.clone().env("REDISSON_LIMITER_PASSWORD", "correct-horse");
     right.ends(0, &["set", "api", "1/s"]).await;
     let folder = tempfile::tempdir().unwrap();
@@ -38,6 +44,18 @@ async fn passwords_come_from_the_environment_or_a_file_and_are_never_shown() {
     let help = right.env("REDISSON_LIMITER_USER", "sesame").ends(0, &["--help"]).await;
     assert!(!help.stdout.contains("horse") && !help.stdout.contains("sesame"));
     assert!(!help.stdout.contains(&server.port().to_string()), "{help:?}");
+}
+
+/// Deployments set variables for which they have no value.
+#[tokio::test]
+async fn an_empty_password_is_none() {
+    let server = Server::start_with(Options::default().password("correct-horse")).await;
+    let url = format!("redis://:correct-horse@127.0.0.1:{}", server.port());
+    let empty = Tool::at(&url)
+        .env("REDISSON_LIMITER_PASSWORD", "")
+        .env("REDISSON_LIMITER_SENTINEL_PASSWORD", "");
+    let ran = empty.ends(0, &["set", "api", "1/s"]).await;
+    assert!(ran.stderr.is_empty(), "{ran:?}");
 }
 
 /// What only `top`, `doctor --all` and the mode PER_CLIENT need.

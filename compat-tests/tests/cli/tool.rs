@@ -1,5 +1,6 @@
 //! Runs the program.
 
+use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_limiter-cli");
 /// The program, with what it needs to know of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
-    environment: Vec<(String, String)>,
+    environment: Vec<(String, OsString)>,
     input: Option<String>,
 }
 
@@ -42,8 +43,8 @@ impl Tool {
         Tool::at(&server.url())
     }
 
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Tool {
-        self.environment.push((name.to_owned(), value.to_owned()));
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Tool {
+        self.environment.push((name.to_owned(), value.into()));
         self
     }
 

@@ -1,5 +1,6 @@
 //! The client that the arguments and the environment describe.
 
+use std::env::VarError;
 use std::path::{Path, PathBuf};
 
 use redisson_rate_limiter::topology::{Replicated, Sentinels, Topology};
@@ -17,7 +18,7 @@ const URL: &str = "redis://127.0.0.1:6379";
 pub async fn connect(common: &Common, out: &Out) -> Result<Client> {
     // Not an error, because the environment may be meant for other servers too.
     let ignore = |variable: &str, why: &str| {
-        if std::env::var_os(variable).is_some() {
+        if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
             out.complain(&format!("{variable} is ignored, because {why}"));
         }
     };
@@ -87,10 +88,19 @@ fn with<B, T>(builder: B, setting: Option<T>, set: impl FnOnce(B, T) -> B) -> B 
 
 /// The password from the file, without its line ending, or from the environment.
 fn password(common: &Common) -> Result<Option<String>> {
-    let Some(path) = &common.password_file else { return Ok(std::env::var(PASSWORD).ok()) };
+    let Some(path) = &common.password_file else { return secret(PASSWORD) };
     let text = String::from_utf8(read(path)?);
     let text = text.map_err(|_| Failure::Usage(format!("{}: not UTF-8", path.display())))?;
     Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+/// A password from the environment. An empty one is none: deployments set variables for which they have no value.
+fn secret(variable: &str) -> Result<Option<String>> {
+    match std::env::var(variable) {
+        Ok(password) => Ok(Some(password).filter(|it| !it.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Failure::Usage(format!("{variable}: not UTF-8"))),
+    }
 }
 
 fn tls(common: &Common) -> Result<Option<Tls>> {
@@ -119,8 +129,7 @@ fn topology(common: &Common) -> Result<Topology> {
     match (topology, &common.sentinel_user) {
         (Topology::Sentinel(sentinels), user) => {
             let sentinels = with(sentinels, user.as_ref(), Sentinels::user);
-            let password = std::env::var(SENTINEL_PASSWORD).ok();
-            Ok(with(sentinels, password, Sentinels::password).into())
+            Ok(with(sentinels, secret(SENTINEL_PASSWORD)?, Sentinels::password).into())
         }
         (_, Some(_)) => {
             Err(usage("--sentinel-user (REDISSON_LIMITER_SENTINEL_USER) is for sentinels"))
