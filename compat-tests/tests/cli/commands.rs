@@ -322,6 +322,38 @@ async fn the_busiest_are_at_the_top() {
     tool.ends(2, &["inspect", "pc", "--json", "--client-id", CLIENTS[1]]).await;
 }
 
+/// Those read are the oldest, which say nothing of what was granted since.
+#[tokio::test]
+async fn of_a_log_with_more_entries_than_are_read_no_grants_are_counted() {
+    let server = Server::start().await;
+    let ages = (0..2_002).map(|nth| Old {
+        age_ms: 5_000,
+        id: of_redisson(1 + (nth % 250) as u8),
+        permits: 1 + nth / 250,
+    });
+    let log: Vec<Old> = ages.collect();
+    let used: u32 = log.iter().map(|entry| entry.permits).sum();
+    for (name, log, used) in [("long", &log[..], used), ("short", &log[..1], 1), ("none", &[], 0)] {
+        seed::overall(&server, name, 10_000, 60_000).await;
+        seed::budget(&server, name, None, Some(&(10_000 - used).to_string()), log).await;
+    }
+    let tool = Tool::on(&server);
+    let top = tool.json(0, &["top", "--json"]).await;
+    let rows: Vec<_> = top["limiters"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = rows.iter().map(|row| &row["limiter"]).collect();
+    assert_eq!(names, ["long", "short", "none"]);
+    assert!(rows[0]["granted_per_second"].is_null(), "{top:#}");
+    assert_eq!(rows[0]["available"], 10_000 - used, "{top:#}");
+    assert!(rows[1]["granted_per_second"].as_f64().unwrap() > 0.0, "{top:#}");
+    let ran = tool.ends(0, &["top"]).await;
+    let words: Vec<_> = ran.stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(words[..3], ["long", "10000/m", "-"], "{ran:?}");
+    for (entries, granted) in [("2001", " free, - granted/s,"), ("2002", " free, 0.0 granted/s,")] {
+        let ran = tool.ends(0, &["watch", "long", "--count", "1", "--entries", entries]).await;
+        assert!(ran.stdout.contains(granted), "{ran:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_bench_leaves_nothing_behind() {
     let server = Server::start().await;

@@ -16,7 +16,7 @@ use crate::out::{Out, Tone};
 use crate::text::{bar, count, quoted, table};
 use crate::watch::Sample;
 
-/// The most log entries that `top` reads; more would tell little more.
+/// The most log entries that `top` reads: more would hold up the calls of other clients.
 const ENTRIES: u64 = 2_000;
 
 struct ListRow {
@@ -120,8 +120,8 @@ pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
     let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
         let (a, b) = (&a.sample, &b.sample);
-        let known = |sample: &Sample| sample.granted_per_second.unwrap_or(-1.0);
-        known(b).total_cmp(&known(a)).then_with(|| b.used_part().total_cmp(&a.used_part()))
+        let parts = || b.used_part().total_cmp(&a.used_part());
+        b.busyness().total_cmp(&a.busyness()).then_with(parts)
     });
     rows.truncate(args.limit);
     out.show(args.json, || top_json(&rows, total), || top_text(&rows, total, out))?;

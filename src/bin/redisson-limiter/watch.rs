@@ -27,8 +27,10 @@ pub struct Sample {
     pub permits: u64,
     /// The permits that an acquire finds; `None` if that is unknown.
     pub free: Option<u64>,
+    /// The interval of the rate; `None` for a policy.
+    interval: Option<Duration>,
     /// Permits granted per second in the time before the look; `None` for a policy, which does not keep when permits were
-    /// granted.
+    /// granted, and for a log of which only the oldest entries were read.
     pub granted_per_second: Option<f64>,
     /// The wait of a request for one permit, as text.
     pub wait: Option<String>,
@@ -62,7 +64,10 @@ impl Sample {
             rate: rate.to_string(),
             permits: rate.permits(),
             free: peek.map(Peek::available),
-            granted_per_second: Some(granted as f64 * 1000.0 / window as f64),
+            interval: Some(rate.interval()),
+            granted_per_second: budget
+                .is_complete()
+                .then_some(granted as f64 * 1000.0 / window as f64),
             wait: peek.filter(|peek| !peek.wait().is_zero()).map(|peek| {
                 let least = if peek.is_lower_bound() { "at least " } else { "" };
                 format!("{least}{}", duration(peek.wait()))
@@ -75,6 +80,7 @@ impl Sample {
             rate: stored.policy.to_string(),
             permits: stored.limit,
             free: Some(stored.available),
+            interval: None,
             granted_per_second: None,
             wait: None,
         }
@@ -87,6 +93,13 @@ impl Sample {
 
     pub fn used_part(&self) -> f64 {
         self.used() as f64 / self.permits.max(1) as f64
+    }
+
+    /// How much is granted per second, for comparisons: where that is not known, nearly all that is in use was granted
+    /// within an interval. Negative for a policy.
+    pub fn busyness(&self) -> f64 {
+        let about = |interval: Duration| self.used() as f64 / interval.as_secs_f64();
+        self.granted_per_second.or(self.interval.map(about)).unwrap_or(-1.0)
     }
 
     pub fn granted(&self) -> String {
