@@ -120,7 +120,17 @@ async fn policies_are_shown_and_two_of_one_name_are_found() {
     assert_eq!(seen["limiters"][0]["permits"], 50, "{seen:#}");
     assert!(seen["limiters"][0]["granted_per_second"].is_null(), "{seen:#}");
     tool.ends(0, &["doctor", "--all"]).await;
-    let () = server.run(cmd("DEL").arg("{api}:fixed").take()).await;
+    // Alone it is all that there is to say of the name, and does not hide what is found at others.
+    tool.ends(6, &["inspect", "cart"]).await;
+    let ran = tool.ends(6, &["doctor", "cart", "api"]).await;
+    assert!(ran.stdout.contains("1 limiter examined: nothing found"), "{ran:?}");
+    let seen = tool.json(0, &["inspect", "api", "--json"]).await;
+    assert_eq!(seen["policies"][0]["policy"], "bucket, 50 at 10/s", "{seen:#}");
+    tool.ends(0, &["set", "cart", "10/s"]).await;
+    let seen = tool.json(0, &["inspect", "cart", "--json"]).await;
+    assert_eq!(seen["rate"]["text"], "10/s", "{seen:#}");
+    tool.ends(0, &["doctor", "cart", "api"]).await;
+    let () = server.run(cmd("DEL").arg("{api}:fixed").arg("cart").take()).await;
     let seen = tool.json(0, &["inspect", "api", "--json"]).await;
     assert_eq!(seen["policies"][0]["policy"], "bucket, 50 at 10/s", "{seen:#}");
     let window = Policy::fixed_window(7, Duration::from_secs(86_400)).unwrap();

@@ -47,8 +47,8 @@ pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit> {
     for name in &args.names {
         match named(session, name, args).await {
             Ok(found) => patients.extend(found),
-            // A wrong name must not keep the others from being examined.
-            Err(failure) if failure.exit() == Exit::NoLimiter => {
+            // A name without a limiter must not keep the others from being examined.
+            Err(failure) if matches!(failure.exit(), Exit::NoLimiter | Exit::Damaged) => {
                 if let Some(earlier) = missing.replace(failure) {
                     out.complain(&earlier.to_string());
                 }

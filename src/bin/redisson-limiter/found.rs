@@ -131,7 +131,12 @@ impl View {
             }
         }
         let view = View::of(client, limiter, &clients, entries).await?;
-        let policies = client.policies_of(name).await?.into_iter().collect::<Result<_, _>>()?;
+        let mut policies = client.policies_of(name).await?;
+        // A key that cannot be read may be another program's, and fails this only if there is nothing else.
+        if !view.is_missing() || policies.iter().any(Result::is_ok) {
+            policies.retain(Result::is_ok);
+        }
+        let policies = policies.into_iter().collect::<Result<_, _>>()?;
         let view = View { policies, note, ..view };
         match view.is_missing() && view.policies.is_empty() {
             true => Err(Failure::no_limiter(name)),
