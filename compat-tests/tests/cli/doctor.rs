@@ -143,6 +143,13 @@ async fn policies_are_shown_and_two_of_one_name_are_found() {
     assert_eq!(seen["limiters"][0]["policies"][1]["available"], 5, "{seen:#}");
     let seen = tool.json(0, &["inspect", "api", "--json"]).await;
     assert_eq!(seen["policies"][1]["available"], 5, "{seen:#}");
+    // A repair of something else does not make one of them.
+    seed::overall(&server, "api", 10, HOUR_MS).await;
+    seed::budget(&server, "api", None, Some("2"), &[old(60_000, 1, 4)]).await;
+    let seen = tool.json(1, &["doctor", "api", "--fix", "--yes", "--json"]).await;
+    let [found, left] = ["findings", "left"].map(|list| kinds(&seen["limiters"][0], list));
+    assert_eq!(found, [one("drift", true), one("policies", false)].concat());
+    assert_eq!(left, one("policies", false));
     client.close().await;
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
+use redisson_rate_limiter::admin::StoredPolicy;
 use redisson_rate_limiter::{Client, ClockSkew, Rate, RateLimiter};
 use serde_json::{Value, json};
 
@@ -26,8 +27,8 @@ struct Patient {
     name: String,
     rate: Option<Rate>,
     skew: Option<ClockSkew>,
-    /// What to look at again after a repair: the limiter, and its clients.
-    limiter: Option<(RateLimiter, BTreeSet<String>)>,
+    /// What to look at again after a repair: the limiter, and its clients. Its policies, which no repair changes, stay.
+    limiter: Option<(RateLimiter, BTreeSet<String>, Vec<StoredPolicy>)>,
     findings: Vec<Finding>,
     left: Option<Vec<Finding>>,
 }
@@ -129,14 +130,14 @@ impl Patient {
             skew: skews.max_by_key(ClockSkew::at_least),
             findings: examine(&view, args).await?,
             left: None,
-            limiter: Some((view.limiter.clone(), clients.collect())),
+            limiter: Some((view.limiter.clone(), clients.collect(), view.policies.clone())),
         }))
     }
 
     /// Carries out the repairs, and looks again. Each is one step on the server, which checks again before it writes.
     /// A limiter that has changed meanwhile does not keep others from being repaired.
     async fn repair(&mut self, client: &Client, args: &DoctorArgs) -> Result<()> {
-        let Some((limiter, clients)) = &self.limiter else { return Ok(()) };
+        let Some((limiter, clients, policies)) = &self.limiter else { return Ok(()) };
         for finding in &self.findings {
             match &finding.repairs {
                 Repairs::None => {}
@@ -149,6 +150,7 @@ impl Patient {
             }
         }
         let view = View::of(client, limiter.clone(), clients, ENTRIES).await?;
+        let view = View { policies: policies.clone(), ..view };
         self.left = Some(examine(&view, args).await?);
         Ok(())
     }
