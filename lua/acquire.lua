@@ -159,7 +159,8 @@ for i = 1, #limits do
       end
     end
     write_log(s)
-    write_entries(s, s.debt, 32768, int(s.now))
+    -- Numbered by the date: a second debt of this id, of as many permits, must not replace the first.
+    write_entries(s, s.debt, 32768 + s.now % 8192, int(s.now))
     write_entries(s, s.granted, 0, int(s.date))
     write_entries(s, wait and p or 0, 16384, int(s.now + (wait or 0)))
     write_value(s, s.before, s.budget + s.headroom)

@@ -147,3 +147,19 @@ async fn a_rate_that_callers_with_a_headroom_have_met_leaves_nothing() {
         assert_eq!(granted, left, "after {of_jobs} of jobs");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_key_finds_missing_twice_comes_back_twice() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new()).await;
+    grant(&limiter, 1).await;
+    for lost in [2, 2] {
+        world.store.lose_permits(&Keys::new("api", "any"), lost);
+        assert!(!limiter.try_acquire_once("a", 99).await.unwrap().is_granted());
+        sleep(ms(600)).await;
+    }
+    // The first two are back, and the other two when their interval has passed.
+    assert_eq!(limiter.available_permits().await.unwrap(), 98);
+    sleep(ms(600)).await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 100);
+}

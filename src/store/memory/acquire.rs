@@ -198,7 +198,9 @@ impl<'k, 's> OpenLimiter<'k, 's> {
                 create(space, &asked.keys, rate)?;
             }
             limiter.write(space, before, value, changes, |log| {
-                write_entries(log, debt, |number| id.debt(number), t);
+                // Numbered by the date: a second debt of this id, of as many permits, must not replace the first.
+                let first = t.rem_euclid(8192) as u16;
+                write_entries(log, debt, |number| id.debt(first + number), t);
                 write_entries(log, granted, |number| id.part(number), date);
                 if let Some((permits, ms)) = reserved {
                     let date = t.saturating_add(ms);

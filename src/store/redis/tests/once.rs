@@ -403,3 +403,21 @@ async fn a_log_that_is_too_long_has_no_shares() {
     let entries = LONGEST_SHARED_LOG as u64 + 1;
     assert_eq!(reply.holders, Some(Holders { entries, ..Holders::default() }));
 }
+
+/// Calls of one id, as a key makes them, find a deficit of the same size twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_debt_of_an_id_does_not_replace_the_first() {
+    let Some(mut client) = client().await else { return };
+    for (lost, in_log) in [(2, 3), (2, 5)] {
+        let key = client.keys.value.clone();
+        let _: i64 = client.raw.decr(&*key, lost).unwrap();
+        let refused = client.outcome(call(T0 + in_log, 7, 99)).await;
+        assert!(matches!(refused, Outcome::Refused(..)), "{refused:?}");
+        let in_use: u32 = client
+            .log()
+            .iter()
+            .map(|(it, _)| u32::from_le_bytes(it[17..].try_into().unwrap()))
+            .sum();
+        assert_eq!(in_use, in_log as u32);
+    }
+}
