@@ -64,9 +64,7 @@ impl Engine {
         let entry = Entry::new(id, reply.entry_date, permits);
         let decided = Arc::new(Decided::new(self, entry, rate, left));
         let most = match self.rules.policy() {
-            // What is stored is not known here.
-            Some(policy) if policy.is_stored => u64::MAX,
-            Some(policy) => policy.rules.limit(),
+            Some(policy) => policy.most(),
             None => most_permits(headroom, rate),
         };
         match (reply.outcomes.first().map(|group| group.outcome), behind) {

@@ -189,7 +189,7 @@ fn exceeds(
 ) -> Error {
     let mut members = decided.members.iter().zip(costs.into_iter().flatten());
     let most = |member: &Decided| match member.engine.rules.policy() {
-        Some(policy) => policy.rules.limit(),
+        Some(policy) => policy.most(),
         None => member.rate.permits(),
     };
     match members.find(|(member, cost)| u64::from(**cost) > most(member)) {

@@ -94,6 +94,11 @@ impl Followed {
     pub(crate) fn rate(&self) -> Rate {
         self.rules.rate()
     }
+
+    /// The most permits of a request that may ever be granted.
+    pub(crate) fn most(&self) -> u64 {
+        if self.is_stored { u64::MAX } else { self.rules.limit() }
+    }
 }
 
 impl From<Policy> for Followed {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::events::{Call, MaxWait, MemberCosts, Time};
+use super::events::{Call, MaxWait, MemberCosts, Request, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
 use crate::store::limits::MOST_AT_ONCE;
@@ -96,8 +96,13 @@ impl<C> Queue<C> {
         self.ask_now = false;
         let can_wait = groups.iter().any(|group| group.max_wait_ms > 0);
         let share = self.sharing.terms(now, self.has_waited(), can_wait);
-        let create =
-            self.waiters.front().and_then(|waiter| waiter.request.create.as_deref().copied());
+        // A request that exceeds its own rate creates nothing, by itself either.
+        let mut asked = self.waiters.iter().take(taken).map(|waiter| &waiter.request);
+        let first = asked.clone().next().filter(|it| it.create.is_some());
+        let fits =
+            |it: &&Request| it.create.as_ref().is_some_and(|rate| it.fewest() <= rate.permits());
+        let creates = first.map(|first| asked.find(fits).unwrap_or(first));
+        let create = creates.and_then(|it| it.create.as_deref().copied());
         self.in_flight = Some(taken);
         let requests = taken as u64;
         Call { groups, requests, costs, create, share, reserve, due, shortest_deadline }

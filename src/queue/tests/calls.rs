@@ -277,6 +277,18 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
 }
 
 #[test]
+fn a_request_that_exceeds_its_own_rate_creates_no_limiter_for_others() {
+    let mut queue: Queue<u32> = Queue::default();
+    let rates = [5, 20].map(Rate::per_second);
+    for (caller, rate) in rates.into_iter().enumerate() {
+        let request = Request { permits: 10, up_to: false, create: Some(Arc::new(rate)), ..UP_TO };
+        arrives(&mut queue, || 0, request, caller as u32);
+    }
+    let Step::Call(call) = queue.step(0).0 else { panic!() };
+    assert_eq!((call.requests, call.create), (2, Some(rates[1])));
+}
+
+#[test]
 fn who_has_given_up_no_longer_shortens_the_attempts_of_others() {
     let mut queue: Queue<u32> = Queue::default();
     for (caller, deadline) in [(0, 3000), (1, 100), (2, 2000)] {
