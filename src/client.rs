@@ -105,7 +105,7 @@ impl Client {
     /// Options belong to the name: they apply to all its handles in this client, including those that
     /// [`limiter`](Client::limiter) makes. They stay as long as the client remembers the name: at least while there is a
     /// handle, and until the client has more than 8,192 names. A name that has options keeps them; other ones are
-    /// refused, also if they set something else.
+    /// refused, also if they set something else. [`LimiterOptions::new()`](LimiterOptions::new) changes nothing.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use crate::wire::integer;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredSemaphore {
-    /// The time of reading; see [`Inspection::now_ms`](crate::admin::Inspection::now_ms).
+    /// The time of reading, by the store's clock, which leases are measured by.
     pub now_ms: i64,
     /// The permits that are free, as text.
     pub value: StoredKey<String>,

@@ -56,7 +56,7 @@ use crate::wire::keys::Keys;
 /// | | fails |
 /// |---|---|
 /// | [`try_acquire_now`](Self::try_acquire_now) | at once, after a second attempt that cannot connect either; if an attempt may have been carried out, after the deadline |
-/// | [`try_acquire`](Self::try_acquire) | a third of the deadline after its timeout, at the latest |
+/// | [`try_acquire`](Self::try_acquire) | a third of the deadline after its timeout, at the latest; with a timeout of zero, like `try_acquire_now` |
 /// | [`acquire`](Self::acquire) | after the deadline without an answer |
 /// | operations that may be repeated: those that read, [`ensure_rate`](Self::ensure_rate), [`touch`](Self::touch), [`pause_for`](Self::pause_for), [`resume`](Self::resume), `repair`, `remove_unused` | at once, after a second attempt that cannot connect either; otherwise after the deadline |
 /// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`](crate::Execution::Unknown) as soon as an attempt may have been carried out |

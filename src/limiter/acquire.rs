@@ -72,7 +72,8 @@ impl RateLimiter {
     ///
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire); it is
     /// [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) only if the handle's [headroom](Self::with_headroom)
-    /// is the whole rate.
+    /// is the whole rate, and always [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) with a
+    /// [queue](crate::Policy::queue).
     pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
         if self.engine().is_queue() {
             let detail = "try_acquire_up_to of a queue: it grants any number, later".to_owned();

@@ -86,7 +86,8 @@ impl Limit {
     /// [`Limits::cost_by`](super::Limits::cost_by) says otherwise, each request costs one permit. No request waits.
     ///
     /// The name is that of the policy in answers, and the beginning of the limiters' names. It must be
-    /// visible ASCII without quotes, braces, `\`, `|` and `%`.
+    /// visible ASCII without quotes, braces, `\`, `|` and `%`, and without the names of keys: `:value`, `:permits`,
+    /// `:timeout` and `:lanes`.
     ///
     /// The rate is a [`Rate`], or `None` if the limiters are set up elsewhere.
     pub fn new(name: &str, key: Key, rate: impl Into<Option<Rate>>) -> Self {

@@ -57,7 +57,9 @@ impl ClientBuilder {
     /// exactly one such block, or has a setting that must not be ignored:
     ///
     /// - an invalid address, or a variable without a value;
-    /// - a certificate store that is not a file in PEM format, unless this builder has `tls` settings;
+    /// - `masterSlaveServersConfig`, whose master is fixed;
+    /// - a certificate store that is not a file in PEM format, or an `sslTrustManagerFactory` without one, unless this
+    ///   builder has `tls` settings;
     /// - a `credentialsResolver` without a password next to it;
     /// - a `nameMapper` that has no prefix or more than a prefix, unless this builder has a
     ///   [`key_prefix`](Self::key_prefix).

@@ -70,8 +70,8 @@ pub const METRICS_PREFIX: &str = "redisson_limiter_";
 /// Without buckets, an exporter for Prometheus exports summaries, which cannot be added up: the dashboard and the
 /// alert rules of `docs/observability.md`, which shows how to set them, then find nothing. Set them only for names
 /// that begin with [`METRICS_PREFIX`], because the service's other metrics may need different ones.
-pub const HISTOGRAM_BUCKETS: [f64; 12] =
-    [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
+pub const HISTOGRAM_BUCKETS: [f64; 13] =
+    [0.001, 0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
 
 pub(super) fn of(by: DecidedBy) -> &'static str {
     match by {
