@@ -92,6 +92,8 @@ async fn a_client_that_is_alone_exceeds_nothing() {
     for handles in [Handles::Kept, Handles::Fresh, Handles::FreshWithOptions, Handles::Leasing] {
         for (loses, waits) in [(false, false), (false, true), (true, false), (true, true)] {
             let case = Case { loses, waits, handles };
+            // A lease is seldom in use just when the server goes away.
+            let seeds = if handles == Handles::Leasing { 5 * seeds } else { seeds };
             for seed in 0..seeds {
                 let most = most_in_a_second(seed, case).await;
                 assert!(most <= 100, "{most} of 100 in a second: {case:?}, seed {seed}");
