@@ -63,6 +63,25 @@ async fn a_stand_in_begins_with_what_any_caller_has_seen_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_leased_counts_here_until_its_hold_ends() {
+    let world = World::new();
+    let options = LimiterOptions::new().lease(50, ms(1500));
+    let limiter = world.limiter(options.on_outage(OnOutage::Local(Fraction::ALL))).await;
+    grant(&limiter, 1).await;
+    grant(&limiter, 1).await;
+    for _ in 0..3 {
+        sleep(ms(300)).await;
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    }
+    world.set_away(true);
+    assert_eq!(denial(&limiter, 60).await.decided_by(), DecidedBy::Outage);
+    // An interval after the call that brought the lease.
+    sleep(ms(200)).await;
+    assert_eq!(denial(&limiter, 60).await.decided_by(), DecidedBy::Outage);
+    assert_eq!(grant(&limiter, 40).await.decided_by(), DecidedBy::Lease);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_was_granted_here_is_known_here() {
     let (world, _clock) = stopped();
     let limiter = world.away(HALF, 0).await;
