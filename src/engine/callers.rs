@@ -70,10 +70,7 @@ impl Flight {
         match expired.next {
             // A hasty caller that has given up no longer shortens the attempts of the others.
             Some(next) => (self.call.due, self.call.shortest_deadline) = next,
-            // During an outage a lease would overtake the grants that are to be written first.
-            None if self.call.requests == 0
-                && now < self.call.due
-                && !self.engine.has_stand_in() => {}
+            None if self.call.requests == 0 && now < self.call.due => {}
             None => return Err(error.clone()),
         }
         Ok(())
