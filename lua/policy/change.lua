@@ -19,7 +19,7 @@ if record then
     return {-11}
   elseif is_replay and action == 'give' then
     return {0, total}
-  elseif not is_replay and total > 0 and last >= min(first, tonumber(abandon) or first) then
+  elseif not is_replay and total > 0 and first > 0 and last >= min(first, tonumber(abandon) or first) then
     gave = give(given, given_f, total)
     roll()
   end

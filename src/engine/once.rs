@@ -10,7 +10,7 @@ use super::answer::{Answer, Decided, Granted, Verdict};
 use super::headroom::{exceeds, left_of, most_permits};
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::Entry;
-use super::{Engine, closed};
+use super::{Engine, closed, micros};
 use crate::error::{Error, Execution};
 use crate::options::Fraction;
 use crate::policy::Followed;
@@ -19,6 +19,9 @@ use crate::store::{
     AcquireCall, AcquireReply, LaneCall, LimitCall, Outcome, OutcomeGroup, RequestGroup, Store,
 };
 use crate::wire::entry::EntryId;
+
+/// Under a policy a key has its grant at least for so long.
+const KEY_LASTS: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Asks the store for the permits of a key. If the future is dropped, the call may still be executed;
@@ -106,7 +109,9 @@ impl Engine {
                 // Without a request, only the record of an earlier grant is read.
                 groups[0].count = 0;
             }
-            engine.attempt(engine.policy_call(policy, LaneCall::only(call.id), groups), limit)
+            let lasts = Duration::from_millis(policy.rate().interval_ms()).max(KEY_LASTS);
+            let lane = LaneCall::of_key(call.id, micros(lasts));
+            engine.attempt(engine.policy_call(policy, lane, groups), limit)
         };
         let answer = self.core.call(true, deadline, observer, attempt).await;
         let mut reply = answer.inspect_err(|error| {

@@ -261,6 +261,7 @@ impl Limiter {
             self.notes.is_replay = true;
             self.replay = Some(record);
         } else if record.total > 0
+            && lane.first > 0
             && (is_same || lane.abandon.is_some_and(|first| record.number >= first))
         {
             self.notes.given_back = self.give_back(record.mark, record.total);

@@ -147,6 +147,30 @@ fn a_runtime_that_has_ended_leaves_neither_a_handle_nor_for_long_a_lane() {
     }
 }
 
+/// Otherwise as many keys as there are could be let pass for ever, each of which has been granted once.
+#[tokio::test(start_paused = true)]
+async fn a_key_of_a_policy_is_new_after_an_interval() {
+    let minute = Duration::from_secs(60);
+    let window = Policy::fixed_window(5, minute).unwrap();
+    let bucket = Policy::bucket(5, 5, minute).unwrap();
+    let queue = Policy::queue(5, minute, Duration::ZERO).unwrap();
+    for (policy, most) in [(window, 5), (bucket, 5), (queue, 1)] {
+        let world = World::new();
+        let limiter = world.client().limiter_of("api", policy.clone()).unwrap();
+        assert!(limiter.try_acquire_once("a", most).await.unwrap().is_granted());
+        sleep(Duration::from_secs(59)).await;
+        assert!(limiter.try_acquire_once("a", most).await.unwrap().is_granted(), "{policy:?}");
+        sleep(Duration::from_secs(62)).await;
+        assert!(limiter.try_acquire_once("a", 1).await.unwrap().is_granted(), "{policy:?}");
+        let left = limiter.available_permits().await.unwrap();
+        assert_eq!(
+            left,
+            most - 1,
+            "{policy:?}: what was granted before is neither granted again nor given back"
+        );
+    }
+}
+
 /// An acquire for a key behind a waiter only looks for the key's grant: it takes nothing, even if permits are free by
 /// then. It is denied as any other, whatever the limit that it does not know.
 #[tokio::test(start_paused = true)]

@@ -46,11 +46,13 @@ pub(crate) struct LaneCall {
     /// From 1.
     pub(crate) number: u64,
     /// The number of the call's first attempt. Each that may give back what an earlier one was granted has a number of
-    /// its own: if it came after a later one, it would otherwise give back permits that are in use.
+    /// its own: if it came after a later one, it would otherwise give back permits that are in use. 0 for a key: what it
+    /// was granted earlier is in use.
     pub(crate) first: u64,
     /// The lowest number of a call whose grant nobody uses: it is given back.
     pub(crate) abandon: Option<u64>,
-    /// An earlier grant of this very call is given back if it is older than this, in microseconds.
+    /// An earlier grant of this very call is no longer its grant if it is older than this, in microseconds, and is given
+    /// back.
     pub(crate) max_age_us: Option<u64>,
 }
 
@@ -78,6 +80,13 @@ impl LaneCall {
     /// The only call of the lane of this id.
     pub(crate) fn only(id: EntryId) -> Self {
         LaneCall::new(format!("{:032x}", u128::from_be_bytes(id.0)).into(), 1)
+    }
+
+    /// A call for the key of this id, which has its grant for so long.
+    pub(crate) fn of_key(id: EntryId, lasts_us: u64) -> Self {
+        // Sent in seven bytes.
+        let max_age_us = Some(lasts_us.min(1 << 50));
+        LaneCall { first: 0, max_age_us, ..LaneCall::only(id) }
     }
 }
 

@@ -245,7 +245,15 @@ fn a_repeated_call_gets_the_same_grants() {
         .prop_map(|(permits, max_wait_ms, count)| RequestGroup { permits, max_wait_ms, count });
     let groups = || prop::collection::vec(group.clone(), 1..5);
     let program = (0..KINDS).prop_flat_map(small);
-    let program = (program, groups(), groups(), groups(), 0..3000_i64, prop::bool::ANY);
+    let program = (
+        program,
+        groups(),
+        groups(),
+        groups(),
+        0..3000_i64,
+        prop::bool::ANY,
+        prop::bool::weighted(0.3),
+    );
     let world = std::cell::RefCell::new(World::new());
     let config = ProptestConfig {
         cases: std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap()),
@@ -255,7 +263,7 @@ fn a_repeated_call_gets_the_same_grants() {
     let result =
         proptest::test_runner::TestRunner::new(config).run(
             &program,
-            |(policy, before, groups, after, later, is_too_old)| {
+            |(policy, before, groups, after, later, is_too_old, is_key)| {
                 let mut world = world.borrow_mut();
                 world.clear();
                 let lane = |name: &str, number| LaneCall::new(name.into(), number);
@@ -264,6 +272,22 @@ fn a_repeated_call_gets_the_same_grants() {
                 let first = world.run(&again).unwrap();
                 world.run(&call(&policy, T0 + later, lane("b", 2), after)).unwrap();
                 again.at = Some(T0 + later + 1);
+                // A later call of a key is decided anew, and what the key was granted before stays in use.
+                if is_key {
+                    let [lane, late] = [0, 1].map(|age| LaneCall {
+                        first: 0,
+                        max_age_us: Some(age << 50),
+                        ..again.lane.clone()
+                    });
+                    again.lane = late;
+                    let before = world.server_hash();
+                    if world.run(&again).unwrap().granted_before.is_some() {
+                        prop_assert_eq!(before, world.server_hash());
+                        again.lane = lane;
+                        prop_assert!(world.run(&again).unwrap().granted_before.is_none());
+                    }
+                    return Ok(());
+                }
                 let overtaken = again.lane.again(0);
                 again.lane = overtaken.again(if is_too_old { 0 } else { 1 << 50 });
                 let mut hash = world.server_hash();
