@@ -8,6 +8,7 @@ use crate::error::{Error, Operation};
 use crate::observe::Count;
 use crate::policy::{ChangeRule, Policy};
 use crate::queue::MaxWait;
+use crate::rate::MAX_EXACT;
 use crate::store::PolicyChangeCall;
 
 impl RateLimiter {
@@ -43,12 +44,13 @@ impl RateLimiter {
     /// See [`try_acquire`](Self::try_acquire). A start that is given back is free again only if it is the last
     /// one that was granted, and has not come.
     pub async fn try_reserve(&self, permits: u64) -> Result<Decision, Error> {
-        let Some(queue) = self.engine().rules.policy().and_then(|it| it.rules.as_queue()) else {
+        let policy = self.engine().rules.policy();
+        let Some((policy, queue)) = policy.and_then(|it| Some((it, it.rules.as_queue()?))) else {
             let detail = "try_reserve of a limiter that is no queue: must have the policy `queue`";
             return Err(self.invalid(Operation::Acquire, detail.to_owned()));
         };
-        // Rounded up: the policy's own delay ends within this millisecond.
-        let delay_ms = queue.max_delay.div_ceil(1000);
+        // Rounded up: the policy's own delay ends within this millisecond. That of a stored one is not known here.
+        let delay_ms = if policy.is_stored { MAX_EXACT } else { queue.max_delay.div_ceil(1000) };
         let request = self.request(permits, MaxWait::Delay(delay_ms));
         self.observed(permits, self.decide(request, None)).await
     }

@@ -514,7 +514,11 @@ impl Policy {
     /// The limit, and the time in which it comes back, as a rate.
     pub(crate) fn rate(&self) -> Rate {
         let (permits, us) = match &self.0 {
-            Kind::Queue(queue) => (queue.pace.permits, queue.pace.every.into()),
+            // Of a second at least: of a pace of a permit there is no part.
+            Kind::Queue(queue) => {
+                let times = (1_000_000 / queue.pace.every).max(1);
+                (queue.pace.permits.saturating_mul(times), (queue.pace.every * times).into())
+            }
             _ => (self.limit(), self.window().as_micros()),
         };
         let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);

@@ -268,6 +268,9 @@ impl CountingStore {
             .boxed()
         } else {
             let is_acquire = any.is::<PolicyCall>();
+            if is_acquire && let Some(failure) = self.away() {
+                return ready(Err(failure)).boxed();
+            }
             self.ledger.calls.fetch_add(is_acquire.into(), Ordering::SeqCst);
             let answer = self.store.run(keys, &call);
             let may_lose = is_acquire || any.is::<SetPermitsCall>();

@@ -170,3 +170,16 @@ async fn a_policy_whose_parameters_are_deleted_meanwhile_is_owed_nothing() {
     gone.settle(30).await.unwrap();
     assert!(!plan.exists().await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_queue_reserves_up_to_the_stored_delay() {
+    let world = World::new();
+    let queue = |delay| crate::Policy::queue(1, ms(1000), ms(delay)).unwrap();
+    let mails = world.client().stored_limiter_of("mails", queue(0)).unwrap();
+    mails.set_policy(queue(2000), crate::ChangeRule::Keep, None).await.unwrap();
+    for _ in 0..3 {
+        assert!(mails.try_reserve(1).await.unwrap().is_granted());
+    }
+    let denial = mails.try_reserve(1).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.retry_after(), ms(1000));
+}

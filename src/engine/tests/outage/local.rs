@@ -405,3 +405,18 @@ async fn limiters_whose_grants_have_expired_are_forgotten_while_the_server_is_aw
     let stand_ins = core.outages.with_stand_in();
     assert_eq!(stand_ins.iter().filter(|engine| &*engine.name == "other").count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_queue_is_a_part_of_its_permits_in_a_second() {
+    let world = World::new();
+    let client = world.client_by(Client::builder().on_outage(HALF));
+    let ten = crate::Policy::queue(10, ms(1000), ms(10_000)).unwrap();
+    let queue = client.limiter_of("api", ten).unwrap();
+    assert!(queue.try_acquire_now(1).await.unwrap().is_granted());
+    world.set_away(true);
+    sleep(ms(1000)).await;
+    for _ in 0..5 {
+        assert_eq!(grant(&queue, 1).await.decided_by(), DecidedBy::Outage);
+    }
+    assert_eq!(denial(&queue, 1).await.decided_by(), DecidedBy::Outage);
+}

@@ -287,6 +287,10 @@ async fn a_key_is_a_deduplication_id_of_mixer() {
         assert_eq!(cmd("EXISTS").arg(format!("d3-{name}.meta")).query::<u64>(&mut raw).unwrap(), 0);
         let error = limiter.try_acquire_once([255], 1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        // The keys are the other services'.
+        let error = limiter.delete().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(limiter.exists().await.is_err());
         // Other calls are counted as they were.
         assert!(limiter.try_acquire_now(4).await.unwrap().is_granted(), "{name}");
         assert_eq!(used(&mut raw), 10, "{name}");
