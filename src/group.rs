@@ -16,6 +16,9 @@ use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Requ
 use crate::store::Peek;
 use crate::{Denial, engine};
 
+/// How often requests that wait while the server is away look whether it is back.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// The cost of a request at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
 /// group's order.
 ///
@@ -320,7 +323,7 @@ impl LimitGroup {
     /// back.
     async fn wait(&self, denial: &Denial) {
         let is_policys = denial.decided_by() == DecidedBy::Outage;
-        let longest = if is_policys { engine::LOOK_AGAIN } else { Duration::MAX };
+        let longest = if is_policys { LOOK_AGAIN } else { Duration::MAX };
         let wait = denial.retry_after().min(longest);
         self.limiter.engine().sleep_until(engine::instant_after(wait)).await;
     }

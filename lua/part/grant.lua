@@ -18,7 +18,7 @@ local function part_number(s, member)
 end
 
 -- Writes entries that hold `total` permits: parts of a grant, or of a reservation if `mask` is 16384, or debts
--- if it is 32768.
+-- if it is 32768 or more.
 local function write_entries(s, total, mask, date)
   local k = 0
   while total > 0 do

@@ -14,7 +14,7 @@
 --        is_stored  1 if the stored parameters are in force, whatever `wanted` says
 --        abandon    the lowest number of a call in this lane whose grant nobody uses, as text
 --        again      of an attempt that is not the call's first: the number of the first, and the age in microseconds
---                   beyond which an earlier grant of the call is not used
+--                   beyond which an earlier grant of the call is not used; of a key's call 0, and that age
 -- reply  take   the new record of the lane, and behind it a queue's parameters: all is granted; or
 --               {0, now, limits, outcomes …}: limits having for each limiter {available, mark, its fraction, time of
 --               the decision, 0 or 1 + what it granted before, what came back of what the lane had abandoned, 1 if the

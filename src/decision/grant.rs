@@ -467,13 +467,12 @@ impl Grant {
     /// [`Client::close`](crate::Client::close) waits for it. It is attempted for ten seconds, whatever the deadline of
     /// the limiter's calls; if it fails, or the runtime is ending, the permits expire as if they had been used. Outside a
     /// tokio runtime, the client's own thread carries it out.
-    pub fn refund_in_background(mut self) {
+    pub fn refund_in_background(self) {
         // A semaphore's permits come back by being dropped.
         if self.engine().semaphore.is_none() {
             let core = self.engine().core.clone();
             core.spawn_counted(async move {
-                for Holding { source, held, .. } in
-                    self.holdings_mut().iter().filter(|it| it.held > 0)
+                for Holding { source, held, .. } in self.holdings().iter().filter(|it| it.held > 0)
                 {
                     if !source.put_back(*held) {
                         source.engine().give_back(source.entry(), *held);

@@ -10,8 +10,9 @@ use super::refund::BACKGROUND_DEADLINE;
 use super::retry::within;
 use super::{Engine, instant_after};
 use crate::error::{Error, ErrorKind, Operation};
+use crate::policy::Followed;
 use crate::rate::MAX_EXACT;
-use crate::store::{ChargeCall, ChargeReply, LaneCall, RequestGroup, ServerTimeCall};
+use crate::store::{ChargeCall, ChargeReply, LaneCall, PolicyCall, RequestGroup, ServerTimeCall};
 use crate::wire::entry::EntryId;
 
 impl Engine {
@@ -30,21 +31,38 @@ impl Engine {
     }
 
     async fn write_excess(self: &Arc<Self>, permits: u64) -> Result<(), Error> {
-        let (id, deadline) = (self.new_id(), instant_after(BACKGROUND_DEADLINE));
-        let date = match self.core.clock.own_ms() {
-            Some(now) => now,
-            None if self.rules.policy().is_some() => 0,
+        let deadline = instant_after(BACKGROUND_DEADLINE);
+        let answer = match self.rules.policy() {
+            Some(policy) => {
+                let call = |lane| self.policy_charge(policy, lane, permits);
+                self.call_numbered(Operation::Settle, deadline, false, call).await.map(drop)
+            }
             None => {
-                let time = |_| ServerTimeCall;
-                let limit = self.core.attempt;
-                self.call_until(Operation::Settle, deadline, limit, false, time).await?.0 / 1000
+                let (time, limit) = (|_| ServerTimeCall, self.core.attempt);
+                let now = match self.core.clock.own_ms() {
+                    Some(now) => now,
+                    None => {
+                        self.call_until(Operation::Settle, deadline, limit, false, time).await?.0
+                            / 1000
+                    }
+                };
+                self.write_entry(self.new_id(), now, permits, deadline, false).await.map(drop)
             }
         };
-        match self.write_entry(id, date, permits, deadline, false).await {
+        match answer {
             // Nothing is owed to a limiter that was deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(()),
-            answer => answer.map(drop),
+            answer => answer,
         }
+    }
+
+    /// The call that takes so many permits for a policy: as many as there are, or of a queue the next ones.
+    fn policy_charge(&self, policy: &Followed, lane: LaneCall, permits: u64) -> PolicyCall {
+        let group = match policy.rules.is_queue() {
+            true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
+            false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
+        };
+        self.policy_call(policy, lane, vec![group])
     }
 
     /// Writes an entry. The id and the date stay the same in all attempts, so that the entry counts once. A policy has
@@ -64,12 +82,8 @@ impl Engine {
             let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
             return Ok(self.call_until(OPERATION, deadline, limit, fails_fast, call).await?.0);
         };
-        let group = match policy.rules.is_queue() {
-            true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
-            false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
-        };
         let (number, rate) = (LaneCall::only(id), policy.rate());
-        let call = |_| self.policy_call(policy, number.clone(), vec![group]);
+        let call = |_| self.policy_charge(policy, number.clone(), permits);
         let (charged, _) = self.call_until(OPERATION, deadline, limit, fails_fast, call).await?;
         Ok(ChargeReply { counts: true, left: charged.left, rate })
     }

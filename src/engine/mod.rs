@@ -5,10 +5,12 @@
 //! each caller its outcome ([`settle`]). Optional features live in [`opt_ins`] and [`outage`]; the default
 //! path calls them through a few hooks.
 
+use std::pin::pin;
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
@@ -142,6 +144,7 @@ pub(crate) struct Engine {
     /// One for each headroom of each runtime that has called it.
     lanes: Mutex<Vec<Arc<Lane>>>,
     closed: AtomicBool,
+    closes: Notify,
     abandoned: Abandoned,
     pub(crate) observer: LimiterObserver,
 }
@@ -251,9 +254,6 @@ pub(crate) fn instant_after(duration: Duration) -> Instant {
 
 const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
-/// How often what waits outside of a queue looks whether there is still a reason to.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
 impl Engine {
     /// Creates the engine; `remembered` is the knowledge of an earlier engine of the same limiter.
     pub(crate) fn new(
@@ -284,6 +284,7 @@ impl Engine {
             is_dependent: Once::new(),
             lanes: Mutex::default(),
             closed: AtomicBool::new(false),
+            closes: Notify::new(),
             abandoned: Abandoned::default(),
             observer,
         }
@@ -365,6 +366,7 @@ impl Engine {
     /// Fails all pending requests and all later ones; a call in flight is still answered.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
+        self.closes.notify_waiters();
         self.forget_denials();
         self.opt_ins.leases.suspend(self);
         self.close_outage();
@@ -376,8 +378,9 @@ impl Engine {
 
     /// Waits until `at`, or until the client closes.
     pub(crate) async fn sleep_until(&self, at: Instant) {
-        while rt::now() < at && !self.is_closed() {
-            self.core.sleep_until(at.min(rt::now() + LOOK_AGAIN)).await;
+        let closes = pin!(self.closes.notified());
+        if !self.is_closed() {
+            select(closes, pin!(self.core.sleep_until(at))).await;
         }
     }
 

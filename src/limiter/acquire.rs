@@ -13,7 +13,7 @@ use crate::decision::{DecidedBy, Decision, Denial, Grant, Unspent};
 use crate::engine::answer::{Answer, Verdict};
 use crate::engine::headroom::{self, most_permits};
 use crate::engine::outage::Outage;
-use crate::engine::{closed, micros};
+use crate::engine::{Tasks, closed, micros};
 use crate::error::{Error, Execution, Operation};
 use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
@@ -95,8 +95,8 @@ impl RateLimiter {
     /// Keys are told apart by 62 bits of their SHA-1: one among *n* keys of an interval is taken for another with a
     /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
     ///
-    /// With a [`Policy`](crate::Policy), the key has its grant for at least a minute, or until the window ends if there
-    /// is a key for each window, and what it was granted cannot be refunded: [`Grant::refund`](crate::Grant::refund)
+    /// With a [`Policy`](crate::Policy), the key has its grant for at least a minute and at most an interval, if that is
+    /// longer, or until the window ends if there is a key for each window; and what it was granted cannot be refunded: [`Grant::refund`](crate::Grant::refund)
     /// then gives nothing back. With Mixer's formats the key is a deduplication id, shared with Mixer's own calls.
     ///
     /// # Errors
@@ -248,11 +248,14 @@ impl RateLimiter {
         let Some(start) = start else { return Either::Left(ready(answer)) };
         let unspent = Unspent::new(answer);
         let started = async move {
+            // A client that closes waits until the start has been given back.
+            let _busy = Tasks::begin(&self.engine().core, rt::current_id());
             self.engine().sleep_until(start).await;
-            match rt::now() < start {
-                true => Err(self.error(Operation::Acquire, closed())),
-                false => unspent.into_inner(),
+            if rt::now() >= start {
+                return unspent.into_inner();
             }
+            drop(unspent);
+            Err(self.error(Operation::Acquire, closed()))
         };
         Either::Right(started.boxed())
     }

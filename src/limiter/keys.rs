@@ -92,7 +92,8 @@ impl RateLimiter {
         self.call_of_keys(Operation::Exists, KeysCall::Exists).await
     }
 
-    /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
+    /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`. Like the other operations
+    /// on keys, it is refused for a limit that other services enforce, whose keys are theirs.
     pub async fn delete(&self) -> Result<bool, Error> {
         let _reset = self.engine().begin_reset();
         self.call_of_keys(Operation::Delete, KeysCall::Delete).await

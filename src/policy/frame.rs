@@ -335,8 +335,10 @@ impl Limiter {
 
     fn give_back(&mut self, mark: Mark, permits: u64) -> u64 {
         let Limiter { policy, state, now, .. } = self;
-        let credit = rules_of(policy).give(state, *now, mark, permits);
+        let (credit, is_behind) =
+            (rules_of(policy).give(state, *now, mark, permits), state.is_behind);
         *state = rules_of(policy).roll(Some(std::mem::take(state)), *now);
+        state.is_behind |= is_behind;
         credit
     }
 

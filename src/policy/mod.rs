@@ -514,11 +514,8 @@ impl Policy {
     /// The limit, and the time in which it comes back, as a rate.
     pub(crate) fn rate(&self) -> Rate {
         let (permits, us) = match &self.0 {
-            // Of a second at least: of a pace of a permit there is no part.
-            Kind::Queue(queue) => {
-                let times = (1_000_000 / queue.pace.every).max(1);
-                (queue.pace.permits.saturating_mul(times), (queue.pace.every * times).into())
-            }
+            // Of a second, a minute, an hour or a day: of the pace in lowest terms, often a permit, there is no part.
+            Kind::Queue(queue) => return rate_of(queue.pace.permits, queue.pace.every, &UNITS),
             _ => (self.limit(), self.window().as_micros()),
         };
         let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
@@ -596,7 +593,6 @@ impl Policy {
 /// gains: `bucket, 50 at 10/s`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
         let (capacity, gains) = match &self.0 {
             // A pace is in its lowest terms: 10/s is 1 per 100ms there.
             Kind::Bucket(Bucket { capacity, pace, .. }) => {
@@ -613,6 +609,9 @@ impl fmt::Display for Policy {
         write!(f, "{}, {capacity} at {gains}", self.word())
     }
 }
+
+/// A second, a minute, an hour and a day, in microseconds.
+const UNITS: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
 
 /// So many permits every so many microseconds, as a rate with the first of these units that is exact.
 fn rate_of(permits: u64, every: u64, units: &[u64]) -> Rate {

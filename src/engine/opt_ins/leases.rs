@@ -49,7 +49,8 @@ struct State {
     is_call_wanted: bool,
     /// The number of reasons not to lease now, such as this client replacing the limiter or having closed.
     suspensions: u32,
-    /// Incremented with each suspension: a lease requested before it belongs to the previous limiter.
+    /// Incremented with each suspension: a lease requested before it belongs to the previous limiter. Also with each
+    /// stand-in.
     epoch: u64,
     usage: LeaseUsage,
     /// Keeps the task alive that ends leases in time; dropping this ends the task.
@@ -133,10 +134,9 @@ impl Leases {
         rate: Option<Rate>,
     ) -> Option<LeaseRequest> {
         let terms = engine.options().lease?;
-        let has_stand_in = engine.has_stand_in();
         let mut state = lock(&self.state);
         state.is_call_wanted = false;
-        let rate = rate.filter(|_| state.suspensions == 0 && !has_stand_in)?;
+        let rate = rate.filter(|_| state.suspensions == 0)?;
         let hold_ms = terms.hold.as_millis() as u64;
         // A limiter may vanish this long after its last call: its log must not go before the lease.
         let outlives_hold = match rate.keep_alive_ms() {
@@ -152,7 +152,19 @@ impl Leases {
             None => state.usage.wanted(engine.core.now(), micros(terms.hold)),
         };
         let permits = all.saturating_sub(held).min(rate.permits());
-        (permits > 0).then_some(LeaseRequest { permits, hold_ms, epoch: state.epoch })
+        let request = LeaseRequest { permits, hold_ms, epoch: state.epoch };
+        drop(state);
+        // Afterwards: a stand-in that comes now refuses what has been asked for.
+        (permits > 0 && !engine.has_stand_in()).then_some(request)
+    }
+
+    /// Begins a new epoch, because a stand-in comes: it does not count what has been asked for and is answered later.
+    /// Returns the permits of the entries that are leased, used or not, and the latest end of a hold.
+    pub(in crate::engine) fn stand_in_comes(&self) -> (u64, Time) {
+        let mut state = lock(&self.state);
+        state.epoch += 1;
+        let leased = state.in_use.iter().map(|lease| lease.entry.granted).sum();
+        (leased, state.in_use.iter().map(|lease| lease.end).max().unwrap_or(0))
     }
 
     /// Records the answer to a call, which brought this lease; it has no permits if none were requested or
@@ -167,8 +179,6 @@ impl Leases {
     ) {
         let Some(terms) = engine.options().lease else { return };
         engine.observer.counted(Count::Leased, lease.left);
-        // A stand-in does not count what is leased now, nor does the server yet count what that has granted.
-        let request = request.filter(|_| !engine.has_stand_in());
         let (ended, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
             let hold = micros(terms.hold);

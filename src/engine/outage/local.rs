@@ -80,17 +80,22 @@ impl Outage {
             }
             return None;
         }
-        // Permits granted by the server still count, as far as they are known. With leases they count until the
-        // hold has ended, because leased permits are used at any time until then.
-        let now = store.core.epoch_ms();
-        let hold_ms = engine.options().lease.map(|terms| terms.hold.as_millis() as i64);
-        let known = engine.knowledge().used().map(|(at, permits)| (at.min(now), permits));
-        let in_use = known.max(local.in_use).map(|(at, used)| {
-            let at = hold_ms.map_or(at, |hold| now.saturating_add(hold));
-            (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
+        // Permits granted by the server still count, as far as they are known. Those of a lease are used at any time
+        // until its hold ends, and count from then on; those used since the last answer, from now on.
+        let (now, local_now) = (engine.core.now(), store.core.epoch_ms());
+        let (leased, hold_ends) = engine.opt_ins.leases.stand_in_comes();
+        let left_ms = hold_ends.saturating_sub(now).div_ceil(1000);
+        let has_leases = engine.options().lease.is_some();
+        let since = |at: i64| if has_leases { local_now } else { at.min(local_now) };
+        let known = engine.knowledge().used();
+        let in_use = known.max(local.in_use).into_iter().flat_map(|(at, used)| {
+            let used = u64::try_from(used).unwrap_or(0);
+            let part = fraction.of_rounded_up(used.saturating_sub(leased)).min(permits);
+            let leased_until = local_now.saturating_add_unsigned(left_ms);
+            [(since(at), part), (leased_until, leased.min(permits))]
         });
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
-        let used: Vec<_> = in_use.into_iter().chain(unwritten).collect();
+        let used: Vec<_> = in_use.chain(unwritten).collect();
         let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
         let stand_in = local.kept.take().unwrap_or_else(|| store.engine(engine));
         match &engine.semaphore {

@@ -181,5 +181,6 @@ async fn a_stored_queue_reserves_up_to_the_stored_delay() {
         assert!(mails.try_reserve(1).await.unwrap().is_granted());
     }
     let denial = mails.try_reserve(1).await.unwrap().into_denial().unwrap();
-    assert_eq!(denial.retry_after(), ms(1000));
+    assert_eq!((denial.retry_after(), denial.decided_by()), (ms(1000), DecidedBy::Store));
+    assert!(!denial.is_lower_bound());
 }

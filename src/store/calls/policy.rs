@@ -51,8 +51,8 @@ pub(crate) struct LaneCall {
     pub(crate) first: u64,
     /// The lowest number of a call whose grant nobody uses: it is given back.
     pub(crate) abandon: Option<u64>,
-    /// An earlier grant of this very call is no longer its grant if it is older than this, in microseconds, and is given
-    /// back.
+    /// An earlier grant of this very call is no longer its grant if it is older than this, in microseconds: it is
+    /// given back, but for a key's.
     pub(crate) max_age_us: Option<u64>,
 }
 

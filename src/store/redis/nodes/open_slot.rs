@@ -52,7 +52,10 @@ impl Nodes {
                 let value = self.send_to(owner, &here).await?;
                 // The keys may have left since we looked.
                 match Redirect::read(&value, owner) {
-                    None | Some(Redirect::Down) => Ok(value),
+                    None => Ok(value),
+                    Some(Redirect::Down) => {
+                        reply::accepted(value).map_err(|error| self.failed(owner, error))
+                    }
                     Some(_) => Err(on_their_way()),
                 }
             }
@@ -115,7 +118,10 @@ impl Nodes {
         let mut replies = sent.map_err(|error| self.failed(&node, error))?;
         let Some(value) = replies.pop() else { return Err(unavailable("it did not answer")) };
         match Redirect::read(&value, &node) {
-            None | Some(Redirect::Down) => Ok(value),
+            None => Ok(value),
+            Some(Redirect::Down) => {
+                reply::accepted(value).map_err(|error| self.failed(&node, error))
+            }
             // Meanwhile the node has become the owner, or the slot has gone elsewhere.
             Some(_) => Err(on_their_way()),
         }
