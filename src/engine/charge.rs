@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// The call that takes so many permits for a policy: as many as there are, or of a queue the next ones.
+    /// The call that charges permits to a policy: it takes as many as are available, and of a queue the next starts.
     fn policy_charge(&self, policy: &Followed, lane: LaneCall, permits: u64) -> PolicyCall {
         let group = match policy.rules.is_queue() {
             true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },

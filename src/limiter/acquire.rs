@@ -96,8 +96,9 @@ impl RateLimiter {
     /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
     ///
     /// With a [`Policy`](crate::Policy), the key has its grant for at least a minute and at most an interval, if that is
-    /// longer, or until the window ends if there is a key for each window; and what it was granted cannot be refunded: [`Grant::refund`](crate::Grant::refund)
-    /// then gives nothing back. With Mixer's formats the key is a deduplication id, shared with Mixer's own calls.
+    /// longer, or until the window ends if there is a key for each window. What it was granted cannot be refunded:
+    /// [`Grant::refund`](crate::Grant::refund) then gives nothing back. With Mixer's formats the key is a deduplication
+    /// id, shared with Mixer's own calls.
     ///
     /// # Errors
     ///

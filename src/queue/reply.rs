@@ -36,7 +36,8 @@ impl<C> Queue<C> {
         for mut waiter in self.waiters.drain(..calling) {
             let Some((outcome, same)) = split(&mut outcomes, waiter.request.count()) else { break };
             let mut permits = waiter.request.fewest();
-            // Only what has a policy can be told to wait, by parameters that are not known here.
+            // A request with a delay never waits here. A stored queue, whose longest delay is not known, says that it
+            // would have to.
             let outcome = match (outcome, &waiter.request.max_wait) {
                 (Outcome::Waiting(wait), MaxWait::Delay(_)) => Outcome::Refused(wait, 0),
                 (outcome, _) => outcome,

@@ -99,7 +99,8 @@ impl Engine {
         }
     }
 
-    /// Called when a call has met another rate that leases nothing and denies nothing of this limiter alone.
+    /// Ends leases and remembered denials: a call for a key, or of a group, has met another rate. The limiter's own calls
+    /// end them as they record what they have leased and denied.
     pub(super) fn rate_has_changed(self: &Arc<Self>) {
         self.opt_ins.leases.suspend(self);
         self.opt_ins.leases.resume();

@@ -311,7 +311,7 @@ impl AcquireReply {
         let is_decided = |group: &OutcomeGroup| {
             !matches!(group.outcome, Outcome::ExceedsRate | Outcome::Reserved(_))
         };
-        // An earlier grant or reservation is told as it is, without a look at the value.
+        // A reply that repeats an earlier grant or reservation was made without reading the value.
         let is_applied = self.granted_before.is_none() && self.outcomes.iter().any(is_decided);
         is_applied.then_some(self.rate)
     }

@@ -92,10 +92,7 @@ impl Nodes {
                 Some(Redirect::Ask(_) | Redirect::Split) => {
                     return self.send_in_open_slot(&call, &target, value).await;
                 }
-                // The error names the node, which callers above do not know.
-                Some(Redirect::Down) => {
-                    return reply::accepted(value).map_err(|error| self.failed(&target, error));
-                }
+                Some(Redirect::Down) => return self.down(&target, value),
             }
         }
         // This happens for a moment after a slot was moved.
@@ -181,6 +178,11 @@ impl Nodes {
             self.suspect(target);
         }
         error.with_server(Some(target.to_string().into()))
+    }
+
+    /// The answer of a node that cannot serve. The error names the node, which callers above do not know.
+    fn down(&self, node: &Address, value: Value) -> Result<Value, Error> {
+        reply::accepted(value).map_err(|error| self.failed(node, error))
     }
 
     fn suspect(&self, node: &Address) {

@@ -53,9 +53,7 @@ impl Nodes {
                 // The keys may have left since we looked.
                 match Redirect::read(&value, owner) {
                     None => Ok(value),
-                    Some(Redirect::Down) => {
-                        reply::accepted(value).map_err(|error| self.failed(owner, error))
-                    }
+                    Some(Redirect::Down) => self.down(owner, value),
                     Some(_) => Err(on_their_way()),
                 }
             }
@@ -119,9 +117,7 @@ impl Nodes {
         let Some(value) = replies.pop() else { return Err(unavailable("it did not answer")) };
         match Redirect::read(&value, &node) {
             None => Ok(value),
-            Some(Redirect::Down) => {
-                reply::accepted(value).map_err(|error| self.failed(&node, error))
-            }
+            Some(Redirect::Down) => self.down(&node, value),
             // Meanwhile the node has become the owner, or the slot has gone elsewhere.
             Some(_) => Err(on_their_way()),
         }
