@@ -115,7 +115,8 @@ impl Denial {
         self.wait.at_least
     }
 
-    /// The rate in force, if it is known. A semaphore has none.
+    /// The rate in force, if it is known. A semaphore has none; that of a concurrency limit of the web layers is as many
+    /// permits as it has, for as long as its lease.
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }

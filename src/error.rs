@@ -11,6 +11,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use operation::HadBy;
 pub use operation::Operation;
 
 /// Whether a call that failed was carried out on the server.

@@ -1,6 +1,6 @@
 //! Guava's rate limiters, `SmoothBursty` and `SmoothWarmingUp`, in this process only.
 //!
-//! They are for services that move from Guava and must keep its timing: each permit is granted at the microsecond at
+//! They are for services that move from Guava and must keep its timing: each permit is granted for the microsecond for
 //! which Guava 33.4.8 grants it. They need no [`Client`](crate::Client), share nothing with other processes, and know
 //! neither denials with a wait nor refunds. For anything else use a [`RateLimiter`](crate::RateLimiter).
 //!
@@ -32,6 +32,10 @@
 //!   apart instead of 8.1.
 //! - **The next caller pays.** A request for any number of permits is granted when the earlier ones are paid for, and
 //!   [`try_acquire`](SmoothRateLimiter::try_acquire) does not look at its own permits either.
+//! - **A wait ends up to a millisecond late**, because tokio's timers have that resolution. Above some hundred permits a
+//!   second one caller that asks for single ones is not as fast as the rate: the permits that it misses are stored, and a
+//!   [`warming_up`](SmoothRateLimiter::warming_up) limiter, where stored permits take longer, may then stay cold. Ask for
+//!   several at once.
 //! - **A new rate applies to later requests.** Calls that wait, and the permits that were granted ahead, keep the
 //!   times of the old rate.
 

@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Engine;
-use crate::error::{Error, Operation};
+use crate::engine::{Engine, Reset};
+use crate::error::{Error, HadBy, Operation};
 use crate::limiters::Limiters;
 use crate::observe::Event;
 use crate::options::{Fraction, LimiterOptions};
@@ -199,9 +199,7 @@ impl RateLimiter {
         operation: Operation,
         call: C,
     ) -> Result<C::Reply, Error> {
-        if operation.is_redissons() {
-            self.check_is_redissons(operation, "")?;
-        }
+        self.check_has(operation)?;
         let answer = self.engine().call(operation, self.deadline, keys, call).await;
         answer.map_err(|error| self.failed(operation, error))
     }
@@ -210,6 +208,25 @@ impl RateLimiter {
     pub(crate) fn failed(&self, operation: Operation, error: Error) -> Error {
         self.engine().observer.event(&Event::Failed { operation, error: &error });
         self.error(operation, error)
+    }
+
+    /// Begins a call that replaces the limiter. One that is refused ends no leases.
+    pub(crate) fn begin_reset(&self, operation: Operation) -> Result<Reset, Error> {
+        self.check_has(operation)?;
+        Ok(self.engine().begin_reset())
+    }
+
+    /// An error if limiters like this one do not have the operation.
+    fn check_has(&self, operation: Operation) -> Result<(), Error> {
+        let policy = self.engine().rules.policy();
+        match operation.had_by() {
+            HadBy::OfRedissonsRules => self.check_is_redissons(operation, ""),
+            HadBy::OfOwnKeys if policy.is_some_and(|it| it.rules.is_foreign()) => {
+                let detail = "of a limit that other services keep: its keys are theirs".to_owned();
+                Err(self.invalid(operation, detail))
+            }
+            HadBy::OfOwnKeys | HadBy::Any => Ok(()),
+        }
     }
 
     /// An error if the limiter has a policy: then there is no rate and no log on the server. `what` is asked of it,

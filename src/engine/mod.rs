@@ -64,7 +64,7 @@ use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
 use policy::Abandoned;
-pub(crate) use reset::ResetOutcome;
+pub(crate) use reset::{Reset, ResetOutcome};
 use retry::UntilDeadline;
 use runtimes::Runtimes;
 use semaphore::Semaphore;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Each operation: its name in errors and metrics, whether carrying it out twice has the same effect as once, and
-/// whether only a limiter of Redisson's rules has it.
+/// which limiters have it.
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident => $name:literal, $repeats:ident, $rules:ident;)+) => {
         /// An operation of a limiter, as errors name it. Its number as an integer may change.
@@ -18,7 +18,7 @@ macro_rules! operations {
         }
 
         impl Operation {
-            const fn row(self) -> (&'static str, bool, bool) {
+            const fn row(self) -> (&'static str, bool, HadBy) {
                 match self {
                     $(Operation::$operation => ($name, $repeats, $rules),)+
                 }
@@ -29,8 +29,20 @@ macro_rules! operations {
 
 const ONCE: bool = false;
 const IDEMPOTENT: bool = true;
-const ANY: bool = false;
-const REDISSON: bool = true;
+
+/// The limiters that have an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HadBy {
+    Any,
+    /// Those whose keys are this crate's or Redisson's, and not another service's.
+    OfOwnKeys,
+    /// Those with Redisson's rules: others have neither a rate nor a log on the server.
+    OfRedissonsRules,
+}
+
+const ANY: HadBy = HadBy::Any;
+const KEYS: HadBy = HadBy::OfOwnKeys;
+const REDISSON: HadBy = HadBy::OfRedissonsRules;
 
 operations! {
     /// Building a [`Rate`](crate::Rate).
@@ -65,14 +77,14 @@ operations! {
     SetPolicy => "set_policy", ONCE, ANY;
     EnsureRate => "ensure_rate", IDEMPOTENT, REDISSON;
     /// `expire` and `expire_at`.
-    Expire => "expire", ONCE, ANY;
-    ClearExpire => "clear_expire", ONCE, ANY;
-    RemainingTimeToLive => "remaining_time_to_live", IDEMPOTENT, ANY;
-    Exists => "exists", IDEMPOTENT, ANY;
-    Delete => "delete", ONCE, ANY;
-    Rename => "rename", ONCE, ANY;
-    Touch => "touch", IDEMPOTENT, ANY;
-    SizeInMemory => "size_in_memory", IDEMPOTENT, ANY;
+    Expire => "expire", ONCE, KEYS;
+    ClearExpire => "clear_expire", ONCE, KEYS;
+    RemainingTimeToLive => "remaining_time_to_live", IDEMPOTENT, KEYS;
+    Exists => "exists", IDEMPOTENT, KEYS;
+    Delete => "delete", ONCE, KEYS;
+    Rename => "rename", ONCE, KEYS;
+    Touch => "touch", IDEMPOTENT, KEYS;
+    SizeInMemory => "size_in_memory", IDEMPOTENT, KEYS;
     Inspect => "inspect", IDEMPOTENT, ANY;
     /// `repair` and `preview_repair`.
     Repair => "repair", IDEMPOTENT, REDISSON;
@@ -90,7 +102,7 @@ impl Operation {
         self.row().1
     }
 
-    pub(crate) fn is_redissons(self) -> bool {
+    pub(crate) fn had_by(self) -> HadBy {
         self.row().2
     }
 }

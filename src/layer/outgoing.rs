@@ -132,9 +132,11 @@ impl<R> OutgoingLayer<R> {
     /// for as long as a `Retry-After` says, and if an answer's `RateLimit` field says that nothing is left,
     /// until the time that it names; `longest` at most. By default each process finds out by itself.
     ///
-    /// Answers of one server then stop a whole fleet: choose a limiter of that server alone.
+    /// Answers of one server then stop a whole fleet: choose a limiter of that server alone. A limiter with a
+    /// [`Policy`](crate::Policy) cannot be paused: with it this changes nothing.
     pub fn pause_for_all_up_to(mut self, longest: Duration) -> Self {
-        self.gate.longest_pause = Some(longest.min(LONGEST_WAIT));
+        let can_pause = self.gate.limiter.engine().is_redissons_limiter();
+        self.gate.longest_pause = can_pause.then_some(longest.min(LONGEST_WAIT));
         self
     }
 }
@@ -175,7 +177,7 @@ impl Gate {
     fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
         let Gate { limiter, longest_hold, longest_pause, .. } = self;
         let asked = retry_after::of(status, headers, SystemTime::now())
-            .or_else(|| longest_pause.and_then(|_| retry_after::of_exhausted(headers)));
+            .or_else(|| Some(retry_after::of_exhausted(headers)?.min((*longest_pause)?)));
         let Some(asked) = asked else { return };
         let (now, hold) = (Instant::now(), asked.min(*longest_hold));
         let pause = longest_pause.map(|longest| asked.min(longest)).filter(|it| !it.is_zero());

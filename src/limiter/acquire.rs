@@ -271,13 +271,7 @@ impl RateLimiter {
         if !(1..=most).contains(&request.permits) {
             return Err(self.out_of_range(request.permits));
         }
-        let outage = self.engine().outage();
-        if let Some((_, policy)) = outage
-            && let Some(Err(detail)) = self.carried_rate().map(|rate| policy.check_with(rate))
-        {
-            return Err(self.invalid(Operation::Acquire, detail));
-        }
-        Ok(outage)
+        Ok(self.engine().outage())
     }
 
     /// Asks the store for a client that leases permits. If a refused request would fit with those, returns them and

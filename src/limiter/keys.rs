@@ -8,7 +8,6 @@ use crate::error::{Error, Operation};
 use crate::rate::{MAX_EXACT, whole_ms};
 use crate::store::{
     ExpireCondition, KeysCall, Lifetime, RemainingTime, RemainingTimeCall, RenameCall, SizeCall,
-    StoreCall,
 };
 
 impl RateLimiter {
@@ -62,9 +61,8 @@ impl RateLimiter {
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
         let lifetime = lifetime.map_err(|detail| self.invalid(Operation::Expire, detail))?;
-        let reset = self.engine().begin_reset();
-        let expires =
-            self.call_of_keys(Operation::Expire, KeysCall::Expire(lifetime, condition)).await?;
+        let reset = self.begin_reset(Operation::Expire)?;
+        let expires = self.call(Operation::Expire, KeysCall::Expire(lifetime, condition)).await?;
         if !expires {
             reset.end(ResetOutcome::Unchanged);
         }
@@ -79,24 +77,24 @@ impl RateLimiter {
     /// own keys at its next call, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports
     /// as endless.
     pub async fn clear_expire(&self) -> Result<bool, Error> {
-        self.call_of_keys(Operation::ClearExpire, KeysCall::ClearExpire).await
+        self.call(Operation::ClearExpire, KeysCall::ClearExpire).await
     }
 
     /// How long the limiter will exist if it is not used. Redisson's `remainTimeToLive`.
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
-        self.call_of_keys(Operation::RemainingTimeToLive, RemainingTimeCall).await
+        self.call(Operation::RemainingTimeToLive, RemainingTimeCall).await
     }
 
     /// Whether the limiter exists. Redisson's `isExists`.
     pub async fn exists(&self) -> Result<bool, Error> {
-        self.call_of_keys(Operation::Exists, KeysCall::Exists).await
+        self.call(Operation::Exists, KeysCall::Exists).await
     }
 
     /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`. Like the other operations
     /// on keys, it is refused for a limit that other services enforce, whose keys are theirs.
     pub async fn delete(&self) -> Result<bool, Error> {
-        let _reset = self.engine().begin_reset();
-        self.call_of_keys(Operation::Delete, KeysCall::Delete).await
+        let _reset = self.begin_reset(Operation::Delete)?;
+        self.call(Operation::Delete, KeysCall::Delete).await
     }
 
     /// Renames the limiter, with all its keys, to `name` (without the client's prefix), replacing any limiter
@@ -113,33 +111,19 @@ impl RateLimiter {
         let to = self.limiters().keys(name, &rules, Operation::Rename)?;
         let target = self.limiters().limiter(name, rules)?;
         // Afterwards each of the two names has another limiter, or none.
-        let _resets = [self.engine().begin_reset(), target.begin_reset()];
-        self.call_of_keys(Operation::Rename, RenameCall { to }).await
+        let _resets = [self.begin_reset(Operation::Rename)?, target.begin_reset()];
+        self.call(Operation::Rename, RenameCall { to }).await
     }
 
     /// Marks all keys as just used, which matters if the server evicts by use, and returns whether any
     /// existed. Redisson's `touch`.
     pub async fn touch(&self) -> Result<bool, Error> {
-        self.call_of_keys(Operation::Touch, KeysCall::Touch).await
+        self.call(Operation::Touch, KeysCall::Touch).await
     }
 
     /// The memory that all keys take on the server, in bytes, as the server estimates it.
     /// Redisson's `sizeInMemory`.
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
-        self.call_of_keys(Operation::SizeInMemory, SizeCall).await
-    }
-
-    /// Makes a call about the keys as such. What other services keep has names and times to live of theirs.
-    async fn call_of_keys<C: StoreCall>(
-        &self,
-        operation: Operation,
-        call: C,
-    ) -> Result<C::Reply, Error> {
-        let policy = self.engine().rules.policy();
-        if policy.is_some_and(|policy| policy.rules.is_foreign()) {
-            let detail = "of a limit that other services keep: its keys are theirs".to_owned();
-            return Err(self.invalid(operation, detail));
-        }
-        self.call(operation, call).await
+        self.call(Operation::SizeInMemory, SizeCall).await
     }
 }

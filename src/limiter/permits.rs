@@ -151,7 +151,7 @@ impl RateLimiter {
             return Err(self.invalid(OPERATION, detail));
         }
         // Leases end before the call is sent, and none begins while it is under way.
-        let reset = self.engine().begin_reset();
+        let reset = self.begin_reset(OPERATION)?;
         let call = self.pause_call(duration.as_nanos().div_ceil(1_000_000) as u64);
         let is_created = match (self.call(OPERATION, call).await, self.carried_rate()) {
             (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {

@@ -127,7 +127,7 @@ impl RateLimiter {
         let call = PolicyChangeCall { of: policy.into(), at, rule, keep_alive_ms };
         // Leases end before the call is sent, and none begins while it is under way. It may be carried out even if
         // this future is dropped.
-        let _reset = self.engine().begin_reset();
+        let _reset = self.begin_reset(OPERATION)?;
         self.call(OPERATION, call).await?;
         self.engine().observer.counted(Count::PolicyChanges, 1);
         Ok(())

@@ -169,7 +169,7 @@ impl RateLimiter {
         let only_existing = operation != Operation::SetRate;
         let call = SetRateCall { now, rate, only_existing, from, state };
         let from = from.or(self.engine().rate());
-        let reset = self.engine().begin_reset();
+        let reset = self.begin_reset(operation)?;
         let set = self.call(operation, call).await?;
         if set {
             reset.end(ResetOutcome::HasRate(rate));

@@ -27,8 +27,8 @@ pub enum OnOutage {
     Deny,
     /// This client decides by itself, by the same rules, with this fraction of the rate. When the server is back,
     /// what still counts of these grants is written to the limiter's log. The fraction is rounded down to whole
-    /// permits: an eighth of 5 is none, and then every call is denied. If the handle carries such a rate, acquires
-    /// fail with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), even while the server is up.
+    /// permits: an eighth of 5 is none, and then every call is denied while the server is away, of which observers are
+    /// warned once for each limiter.
     ///
     /// At most 10,000 limiters of a client, in less than 100 MB of memory, are decided in this way at the same time;
     /// a limiter frees its place when none of its grants counts any more. Calls of further limiters are denied as

@@ -12,6 +12,7 @@ use super::admitted::{Admission, Admitted, InUse, Standing, WasRefused};
 use super::key::KeyFuture;
 use super::limit::{Limit, is_another};
 use super::limits::{Limits, Report};
+use super::name;
 use super::refusal::{Reason, Refusal, trouble_of};
 use super::request::RequestHead;
 use crate::client::Client;
@@ -24,6 +25,7 @@ use crate::semaphore::Semaphore;
 /// A request's question to one limit.
 pub(super) struct LimitRequest {
     pub(super) limit: Arc<Limit>,
+    /// As in the limiter's name.
     pub(super) key: String,
     pub(super) permits: u64,
     /// Made when the limit is asked: a caller that an earlier limit refuses makes up no limiter.
@@ -32,7 +34,7 @@ pub(super) struct LimitRequest {
 
 impl LimitRequest {
     fn new(limit: Arc<Limit>, key: String, permits: u64) -> Self {
-        LimitRequest { limit, key, permits, limiter: OnceLock::new() }
+        LimitRequest { limit, key: name::of_key(&key), permits, limiter: OnceLock::new() }
     }
 
     /// A handle of the key's limiter, with the limit's rate. Nothing is sent.
@@ -192,9 +194,11 @@ impl Limits {
             }
             return answer;
         }
-        let Ok(_alone) = limit.rate_change.try_lock() else { return answer };
+        let Ok(alone) = limit.rate_change.try_lock() else { return answer };
         // A lease or a remembered denial may be older than the rate: the server's current rate decides.
         let changed = limiter.ensure_rate_if(rate, |found| limit.replaces(found, rate)).await;
+        // The limiters of other callers need not wait until this one has its permits.
+        drop(alone);
         if let Err(error) = changed {
             let text = "the rate of a limiter could not be changed";
             self.mistakes.tell(text, &limit.name, format_args!("{error}"));

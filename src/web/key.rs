@@ -34,8 +34,8 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 ///
 /// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes,
 /// `\`, `|`, `%`, all other bytes, and a colon before `value`, `permits`, `timeout` or `lanes` are percent-encoded, so no
-/// caller can choose a name that means something else to the server. A key of more than 128 characters is replaced
-/// by its SHA-256. An empty key counts as no key.
+/// caller can choose a name that means something else to the server. A key that then has more than 128 characters is
+/// replaced by its SHA-256. An empty key counts as no key.
 #[derive(Clone)]
 pub struct Key {
     find: Arc<KeyFn>,
@@ -122,7 +122,7 @@ impl Key {
                         let Some(part) = part.await? else { return Ok(None) };
                         found.push(part);
                     }
-                    Ok(Some(name::shortened(found.join(name::SEPARATOR))))
+                    Ok(Some(found.join(name::SEPARATOR)))
                 }
                 .boxed()
             })

@@ -4,7 +4,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use sha2::{Digest, Sha256};
 
-/// The longest key that is not hashed: a limiter has five keys on the server, and each contains it.
+/// The longest key that is not hashed, once it is encoded: a limiter has five keys on the server, and each contains it.
 const LONGEST: usize = 128;
 
 pub(super) const SEPARATOR: &str = "|";
@@ -22,18 +22,28 @@ pub(super) const ALTERNATIVE: &str = "%or-";
 ///   slots;
 /// - the separator, quotes and the backslash, which have a meaning around the key.
 pub(super) fn escaped(key: &[u8]) -> String {
-    shortened(percent_encode(key, ESCAPED).to_string())
+    percent_encode(key, ESCAPED).to_string()
 }
 
-/// A limiter's name of a limit's and a key. A colon before one of [`SUFFIXES`] is percent-encoded: otherwise the name of one
-/// caller's limiter could equal that of another limiter's key, which is the name itself and a suffix if the client's prefix
-/// has a hash tag.
-pub(super) fn joined(limit: &str, key: &str) -> String {
-    let mut end = format!(":{key}");
-    for suffix in SUFFIXES {
-        end = end.replace(suffix, &suffix.replace(':', "%3A"));
+/// What a limiter's name has of a key: the key, or its hash if it is too long.
+pub(super) fn of_key(key: &str) -> String {
+    match key.len() > LONGEST {
+        true => hashed(key),
+        false => without_suffixes(key),
     }
-    format!("{limit}{end}")
+}
+
+/// A limiter's name of a limit's and a key.
+pub(super) fn joined(limit: &str, key: &str) -> String {
+    format!("{limit}{}", without_suffixes(&format!(":{key}")))
+}
+
+/// A colon before one of [`SUFFIXES`] is percent-encoded: otherwise the name of one caller's limiter could equal that of
+/// another limiter's key, which is the name itself and a suffix if the client's prefix has a hash tag.
+fn without_suffixes(text: &str) -> String {
+    SUFFIXES
+        .iter()
+        .fold(text.to_owned(), |text, suffix| text.replace(suffix, &suffix.replace(':', "%3A")))
 }
 
 /// What the names of other keys begin with after that of their limiter, or semaphore, if that is a key too.
@@ -42,11 +52,6 @@ pub(super) const SUFFIXES: [&str; 4] = [":value", ":permits", ":timeout", ":lane
 /// Bytes beyond ASCII are escaped too.
 const ESCAPED: &AsciiSet =
     &CONTROLS.add(b' ').add(b'%').add(b'{').add(b'}').add(b'|').add(b'"').add(b'\\');
-
-/// The key, or its hash if it is too long to be a part of a name.
-pub(super) fn shortened(key: String) -> String {
-    if key.len() > LONGEST { hashed(&key) } else { key }
-}
 
 /// The SHA-256 of a key, marked so that nobody can send a key that looks the same: in escaped keys two
 /// hexadecimal digits follow a `%`.
@@ -117,12 +122,12 @@ mod tests {
 
     #[test]
     fn long_keys_are_hashed() {
-        let (one, two) = (vec![b'a'; 5000], vec![b'a'; 5001]);
-        assert_eq!(escaped(&one).len(), "%sha256-".len() + 64);
-        assert_ne!(escaped(&one), escaped(&two));
+        let (one, two) = ("a".repeat(5000), "a".repeat(5001));
+        assert_eq!(of_key(&one), hashed(&one));
+        assert_ne!(of_key(&one), of_key(&two));
         // Nothing that a caller sends looks like a hash.
-        assert!(escaped(escaped(&one).as_bytes()).starts_with("%25sha256-"));
-        assert_eq!(escaped(&[b'a'; LONGEST]).len(), LONGEST);
+        assert!(of_key(&escaped(of_key(&one).as_bytes())).starts_with("%25sha256-"));
+        assert_eq!(of_key(&"a".repeat(LONGEST)).len(), LONGEST);
     }
 
     proptest! {

@@ -10,7 +10,8 @@ use http::Request;
 use super::{Site, client, get, header, per_user, wait_for_permits};
 use crate::web::{Admission, Key, Limit, Limits, TrustedProxies};
 use crate::{
-    Client, Clock, Decision, InProcessStore, LimiterOptions, Mode, OnOutage, Policy, Rate, Usage,
+    Client, Clock, Decision, Fraction, InProcessStore, LimiterOptions, Mode, OnOutage, Policy,
+    Rate, Usage,
 };
 
 #[tokio::test]
@@ -607,6 +608,75 @@ async fn the_rate_of_a_key_may_change_at_any_time() {
     assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 429));
     permits.store(2, Ordering::Relaxed);
     assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 429));
+}
+
+/// The part of a client is that of one key's rate, which may be too small for it.
+#[tokio::test]
+async fn a_key_without_a_part_is_served_while_the_server_is_there() {
+    let local = OnOutage::Local(Fraction::one_of(4));
+    let client = Client::builder().on_outage(local).in_process(&InProcessStore::new()).unwrap();
+    let limit = || per_user(Rate::per_hour(7)).rate_by_key(|_| Some(Rate::per_hour(3)));
+    assert_eq!(Site::new(&client, [limit()]).status(get("trial")).await, 200);
+    let own = Limits::new(&client, [per_user(Rate::per_hour(3))]).unwrap_err();
+    assert!(own.to_string().contains("not a whole permit"), "{own}");
+}
+
+/// A caller that waits for a permit of its own limiter does not keep those of others at the old rate.
+#[tokio::test(start_paused = true)]
+async fn while_one_waits_the_rates_of_others_are_rolled_out() {
+    let client =
+        Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
+    let site = |rate, from| {
+        let limit = per_user(rate).roll_out_from(from).wait_up_to(Duration::from_secs(50));
+        Site::new(&client, [limit])
+    };
+    let old = Rate::per_minute(1);
+    let before = site(old, vec![]);
+    let after = site(Rate::per_minute(2), vec![old]);
+    for key in ["ann", "bob"] {
+        assert_eq!(before.status(get(key)).await, 200);
+    }
+    client
+        .limiter("user:ann")
+        .unwrap()
+        .with_rate(old)
+        .pause_for(Duration::from_secs(40))
+        .await
+        .unwrap();
+    let begun = tokio::time::Instant::now();
+    let (ann, ()) = tokio::join!(after.status(get("ann")), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(after.status(get("bob")).await, 200);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    });
+    assert_eq!(ann, 200);
+}
+
+/// Of what the caller sends, and not of its hash; reports have the key as the limiter's name does.
+#[tokio::test]
+async fn a_long_key_is_hashed_once_and_reported_as_it_is_named() {
+    let (client, _) = client();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let told = reported.clone();
+    let (plain, hashed) = (Key::header("x-key"), Key::header("x-key").hashed());
+    let limits = [("plain", plain), ("hashed", hashed)];
+    let limits = limits.map(|(name, key)| Limit::new(name, key, Rate::per_minute(5)));
+    let limits = Limits::new(&client, limits).unwrap();
+    let site = Site::of(limits.on_decision(move |report| {
+        told.lock().unwrap().push(format!("{}:{}", report.limit, report.key));
+    }));
+    let long = "token".repeat(40);
+    for key in [&long, "alice:permits"] {
+        assert_eq!(site.status(get(key)).await, 200);
+    }
+    let of_long = "%sha256-210EE96E09E04FD5BA7547976D0E357EF07A9352C2416A62C6F9B132F832C19B";
+    let reported = reported.lock().unwrap().clone();
+    assert_eq!(reported[0], format!("plain:{of_long}"));
+    assert_eq!(reported[1], format!("hashed:{of_long}"));
+    assert_eq!(reported[2], "plain:alice%3Apermits");
+    for name in reported {
+        assert!(client.limiter(&name).unwrap().exists().await.unwrap(), "{name}");
+    }
 }
 
 /// In shadow mode nothing waits.

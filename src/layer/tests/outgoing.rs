@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::layer::{OutgoingError, OutgoingLayer};
-use crate::{Client, Clock, InProcessStore, Rate, RateLimiter};
+use crate::{Client, Clock, DecidedBy, InProcessStore, LimiterOptions, Policy, Rate, RateLimiter};
 
 fn limiter(rate: Rate) -> RateLimiter {
     let builder = Client::builder().clock(Clock::runtime());
@@ -17,7 +17,7 @@ fn limiter(rate: Rate) -> RateLimiter {
     client.limiter("them").unwrap().with_rate(rate)
 }
 
-/// The other side: it answers with the status and the `Retry-After` that the request asks for.
+/// The other side: it answers with the status and the `Retry-After` that the request asks for, or the `RateLimit`.
 fn them(
     layer: OutgoingLayer<Response<()>>,
 ) -> (
@@ -41,7 +41,8 @@ fn them(
             };
             // Lets requests be in flight at the same time.
             tokio::time::sleep(Duration::from_millis(10)).await;
-            let response = Response::builder().status(status).header("retry-after", after);
+            let name = if after.contains(';') { "ratelimit" } else { "retry-after" };
+            let response = Response::builder().status(status).header(name, after);
             Ok::<_, std::io::Error>(response.body(()).unwrap())
         }
     }));
@@ -113,6 +114,54 @@ async fn the_longest_answer_pauses_the_limiter() {
         let wait = limiter.peek(1).await.unwrap().wait();
         assert!(wait <= secs(paused) && wait + secs(1) > secs(paused), "{longest:?}: {wait:?}");
     }
+}
+
+/// It is no refusal, and holds nobody back by itself.
+#[tokio::test(start_paused = true)]
+async fn a_field_without_anything_left_counts_as_long_as_the_pause() {
+    let secs = Duration::from_secs;
+    for (may, held) in [(None, 0), (Some(0), 0), (Some(5), 5), (Some(90), 60)] {
+        let mut layer = OutgoingLayer::new(limiter(Rate::per_second(100))).wait_up_to(secs(300));
+        if let Some(longest) = may {
+            layer = layer.pause_for_all_up_to(secs(longest));
+        }
+        let (_, service) = them(layer);
+        service.clone().oneshot(ask("200 \"them\";r=0;t=60")).await.unwrap();
+        let begun = Instant::now();
+        service.oneshot(ask("")).await.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), held, "{may:?}");
+    }
+}
+
+/// And each answer would end its leases, and what it remembers.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_cannot_be_paused_is_left_alone() {
+    let secs = Duration::from_secs;
+    let builder = Client::builder().clock(Clock::runtime());
+    let client = builder.in_process(&InProcessStore::new()).unwrap();
+    let remembers = LimiterOptions::new().denial_memory(secs(60));
+    let window = Policy::fixed_window(2, secs(600)).unwrap();
+    let limiter = client.limiter_of_with("them", window, remembers).unwrap();
+    let layer = OutgoingLayer::new(limiter.clone()).pause_for_all_up_to(secs(60));
+    let (_, service) = them(layer);
+    service.clone().oneshot(ask("")).await.unwrap();
+    let late = service.clone().oneshot(ask("429 30"));
+    let denied = async {
+        for expected in [DecidedBy::Store, DecidedBy::Memory] {
+            let denial = limiter.try_acquire_now(1).await.unwrap().into_denial().unwrap();
+            assert_eq!(denial.decided_by(), expected);
+        }
+    };
+    let (answer, ()) = tokio::join!(late, denied);
+    answer.unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let denial = limiter.try_acquire_now(1).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.decided_by(), DecidedBy::Memory);
+    assert!(limiter.pause_for(secs(1)).await.is_err());
+    let denial = limiter.try_acquire_now(1).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.decided_by(), DecidedBy::Memory, "nothing was sent");
+    // Once its layer is held back.
+    assert!(matches!(service.oneshot(ask("")).await, Err(OutgoingError::HeldBack { .. })));
 }
 
 #[tokio::test(start_paused = true)]

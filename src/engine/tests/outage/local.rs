@@ -296,25 +296,26 @@ async fn a_part_of_less_than_a_permit_is_nothing() {
     let limiter = world.away(none, 1).await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Outage);
     assert_eq!(limiter.acquire(1).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    // Both are known, and the server is there.
+    // While the server is there it does not matter.
     world.set_away(false);
     sleep(LOOK).await;
-    let attempts = world.attempts();
-    for (permits, is_refused) in [(100, true), (101, false)] {
-        for limiter in [limiter.clone(), world.limiter(LimiterOptions::new().on_outage(none)).await]
-        {
-            let answer = limiter.with_rate(rate(permits)).try_acquire_now(1).await;
-            assert_eq!(answer.is_err(), is_refused, "{permits}: {answer:?}");
-            if let Err(error) = answer {
-                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-                assert!(error.to_string().contains("Local(1/101) of a rate of 100/s"), "{error}");
-                assert_eq!(world.attempts(), attempts, "nothing is sent");
-            }
-        }
-    }
+    assert!(limiter.with_rate(rate(100)).try_acquire_now(1).await.unwrap().is_granted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_part_is_that_of_the_rate_of_the_handle_if_there_is_no_limiter() {
+    let world = World::new();
+    world.set_away(true);
+    let none = LimiterOptions::new().on_outage(OnOutage::Local(Fraction::one_of(101)));
+    let limiter = |name: &str| world.client().limiter_with(name, none.clone()).unwrap();
+    assert!(!asked(limiter("a").with_rate(rate(100))).await);
+    assert!(asked(limiter("b").with_rate(rate(101))).await);
     // In this mode all of the rate is the client's.
-    let own = limiter.with_rate(Rate::per_client(1, ms(1000)).unwrap());
-    assert!(own.try_acquire_now(1).await.is_ok());
+    assert!(asked(limiter("c").with_rate(Rate::per_client(1, ms(1000)).unwrap())).await);
+}
+
+async fn asked(limiter: RateLimiter) -> bool {
+    limiter.try_acquire_now(1).await.unwrap().is_granted()
 }
 
 /// A limiter for each key, of which anybody can make up as many as he likes.
