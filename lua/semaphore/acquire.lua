@@ -10,6 +10,7 @@
 local REAPED = 1000
 local _, _, create, wanted, lease, keep, is_repeat = struct.unpack('<I7I7I7I7I7I7B', ARGV[4])
 local id = ARGV[6]
+only_extends = keep == 1
 keep_alive = keep > 1 and keep - 1 or nil
 local out, expired = 0, 0
 if not is_plain then
@@ -29,7 +30,7 @@ end
 if not new then
   if abandon > 0 then
     -- An attempt that is still on its way must not do anything any more.
-    call('SET', KEYS[4], struct.pack('<I7i7', number, 0), 'PX', '60000')
+    call('SET', KEYS[4], struct.pack('<I7i7', number, 0), 'PX', RECORD_MS)
   end
   return {-14}
 end
@@ -83,7 +84,9 @@ elseif granted > 0 and not is_plain then
     end
     new = new - call('ZADD', KEYS[2], 'GT', unpack(members))
   end
-  keep_alive = keep > 0 and keep - 1 or nil
+  if only_extends then
+    keep_alive = score - now
+  end
   local ttl = v and not keep_alive and call('PTTL', KEYS[1]) or -1
   if ttl > 0 then
     call('PEXPIRE', KEYS[2], ttl)

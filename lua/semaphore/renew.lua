@@ -2,8 +2,8 @@
 --
 -- KEYS   1 the permits that are out, 2 the value
 -- ARGV   1 the time, 2 the lease in ms, or '', 3 1 if leases may end earlier than before, 4 the ids, 16 bytes each,
---        5 the time to live of both keys in ms, if no lease ends later; with 0 they only do not end before that; '' if
---        it stays as it is
+--        5 the time to live of both keys in ms, if no lease ends later; with 0 they only do not end before these; ''
+--        if it stays as it is
 -- reply  {0, 1 if the permit is out …}
 local ends = ARGV[2] == '' and 922337203685477 or min(now + ARGV[2], 99999999999999)
 local reply = {0}
@@ -33,8 +33,8 @@ if ARGV[5] ~= '' then
   local left = ARGV[5] == '0' and call('PTTL', KEYS[2]) or 0
   if left >= 0 then
     -- Ends may be later than one that never comes, or fractions.
-    local last = floor(min(call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES')[2] or now, 922337203685477))
-    local keep_alive = max(ARGV[5], left, last - now)
+    local last = ARGV[5] == '0' and ends or call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES')[2] or now
+    local keep_alive = max(ARGV[5], left, floor(min(last, 922337203685477)) - now)
     call('PEXPIRE', KEYS[1], keep_alive)
     call('PEXPIRE', KEYS[2], keep_alive)
   elseif left == -1 then

@@ -8,8 +8,8 @@
 --        4 begins with the number of the call, and the lowest number of a call whose grant nobody uses
 -- reply  {0, …}; or {-8, 0, value=text}: unreadable; {-11}: a later call of the lane was carried out;
 --        {-14}: there is no semaphore; {-15}: it is no plain one; {-16}: it would have too many permits
--- The largest value, with which sums are exact.
-local MOST = 2^52
+-- The largest value, with which sums are exact; and a day, until which what a call took can be given back.
+local MOST, RECORD_MS = 2^52, '86400000'
 local is_plain = ARGV[2] == 'plain'
 local text = call('GET', KEYS[1])
 -- The value before and after the call; nil if there is none.
@@ -23,8 +23,8 @@ elseif is_plain and not (KEYS[4] and (ARGV[5] or '') == '') and call('EXISTS', K
 end
 -- What the lane's last call took, which is that of an earlier attempt if this one is a repetition; what to record.
 local number, abandon, last, took, record = 0, 0, 0, nil, nil
--- The time to live of both keys from now on, in ms; nil if it stays as it is.
-local keep_alive
+-- The time to live of both keys from now on, in ms; nil if it stays as it is. Or they only must not end before.
+local keep_alive, only_extends
 if KEYS[4] then
   number, abandon = struct.unpack('<I7I7', ARGV[4])
   local stored = call('GET', KEYS[4])

@@ -4,23 +4,25 @@
 -- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore.rs.
 --
 -- reply  the last element: the number of listeners that were told; -1 if there was nothing to tell, or no permission to
-if new ~= v then
-  if new > MOST or new < -MOST then
-    return {-16}
-  end
-  call('INCRBY', KEYS[1], string.format('%d', new - (v or 0)))
+if new ~= v and (new > MOST or new < -MOST) then
+  return {-16}
 end
-local left = keep_alive == 0 and call('PTTL', KEYS[1]) or 0
+-- The record first, and by the same command as the value: without the right to it nothing is written, and a repetition
+-- does not count again.
+if record then
+  call('SET', KEYS[4], struct.pack('<I7i7', number, record), 'PX', RECORD_MS)
+end
+if new ~= v then
+  call('SET', KEYS[1], string.format('%d', new), 'KEEPTTL')
+end
+local left = keep_alive and only_extends and call('PTTL', KEYS[1]) or 0
 if keep_alive and left >= 0 then
-  -- Nothing is removed under a permit that somebody has for longer.
+  -- Nothing is removed under a permit that somebody has for longer, unless others set the time to live.
   -- Ends may be later than one that never comes, or fractions.
-  local last = floor(min(call('ZRANGE', KEYS[2], '-1', '-1', 'WITHSCORES')[2] or now, 922337203685477))
-  keep_alive = max(keep_alive, left, last - now)
+  local last = not only_extends and call('ZRANGE', KEYS[2], '-1', '-1', 'WITHSCORES')[2] or now
+  keep_alive = max(keep_alive, left, floor(min(last, 922337203685477)) - now)
   call('PEXPIRE', KEYS[1], keep_alive)
   call('PEXPIRE', KEYS[2], keep_alive)
-end
-if record then
-  call('SET', KEYS[4], struct.pack('<I7i7', number, record), 'PX', '60000')
 end
 local freed = (new and new > 0 and new or 0) - (v and v > 0 and v or 0)
 local listeners = -1

@@ -13,6 +13,7 @@ use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::refund::Entry;
 use super::reservation::Reservation;
 use super::retry::{FIRST_PAUSE, is_certain, longer};
+use super::semaphore::ends_after;
 use super::{Engine, closed, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallEvent, ObservedCall};
@@ -302,13 +303,21 @@ impl Flight {
                         core.now()
                     }
                 };
-                let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
+                let is_late = match &engine.semaphore {
+                    // A lease that began earlier only ends earlier; one that has ended is of no use.
+                    Some(semaphore) => semaphore
+                        .terms
+                        .lease_ms
+                        .is_some_and(|ms| core.now() >= ends_after(self.attempt_began, ms)),
+                    None => {
+                        self.call.requests > 0
+                            && core.latency.is_late(sent, took, reply.rate.interval_ms())
+                    }
+                };
                 core.latency.record(sent, took);
                 let observed = Duration::from_micros(took);
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
-                // A semaphore's lease that began earlier only ends earlier.
-                let may_confirm = engine.semaphore.is_none() && self.call.requests > 0;
-                if is_late && may_confirm && reply.granted(&self.call.groups) > 0 {
+                if is_late && reply.granted(&self.call.groups) > 0 {
                     self.observer.tell_again(CallEvent::CameLate { took: observed });
                     self.attempts.ended(true);
                     return Ok(None);

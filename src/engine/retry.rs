@@ -21,6 +21,10 @@ pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const SECOND_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// Timers end on whole milliseconds. That of an attempt, which knows whether it was sent, must end before the one of the
+/// deadline.
+const TICKS: Duration = Duration::from_millis(2);
+
 /// The pause after this one.
 pub(crate) fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE)
@@ -61,7 +65,7 @@ impl UntilDeadline {
         let answer = loop {
             let left = self.deadline.saturating_duration_since(rt::now());
             let answer = call(self.limit.min(left));
-            let error = match within(self.deadline, answer).await {
+            let error = match within(self.deadline + TICKS, answer).await {
                 Ok(answer) => break Ok(answer),
                 Err(error) => error,
             };

@@ -17,7 +17,7 @@ use super::flight::Flight;
 use super::policy::LONGEST_ATTEMPTS;
 use super::refund::{BACKGROUND_DEADLINE, Entry};
 use super::retry::within;
-use super::{Core, Engine, Turn, instant_after};
+use super::{Core, Engine, Turn, cut_off, instant_after};
 use crate::decision::DecidedBy;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
@@ -73,9 +73,6 @@ struct Held {
     /// When the grant or the last renewal was sent. Renewals go by this and not by the end, which an update of the
     /// lease moves for one of the permits alone.
     renewed_at: AtomicU64,
-    /// The end of the longest lease that one of them may have been given by its id: until then it does not come back by
-    /// itself.
-    prolonged_until: AtomicU64,
     /// When they were granted, at the earliest.
     granted_at: Time,
     /// Another caller may have them as they are. Not if they may not have been granted, or if somebody knows their ids and
@@ -220,7 +217,6 @@ impl Flight {
             permits,
             ends: AtomicU64::new(ends),
             renewed_at: AtomicU64::new(granted_at),
-            prolonged_until: AtomicU64::new(0),
             granted_at,
             may_be_passed_on: AtomicBool::new(are_granted),
             is_lost: AtomicBool::new(false),
@@ -269,7 +265,6 @@ impl Held {
         Held {
             ends: AtomicU64::new(self.ends.load(Ordering::Acquire)),
             renewed_at: AtomicU64::new(self.renewed_at.load(Ordering::Acquire)),
-            prolonged_until: AtomicU64::new(0),
             may_be_passed_on: AtomicBool::new(true),
             is_lost: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -390,7 +385,7 @@ impl Hold {
         if !self.held.give_back(&self.engine, Some(done)) {
             return Ok(Returned::Gone);
         }
-        let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(super::closed())));
+        let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(cut_off())));
         let answer = self.engine.core.in_runtime(within(instant_after(deadline), answer)).await;
         answer.map(|returned| match returned {
             // A stand-in forgets its permits when the server is back.
@@ -433,15 +428,9 @@ impl Engine {
             if returns.is_empty() { None } else { turn() }
         };
         let Some(turn) = turn else { return };
-        match self.core.background() {
-            Ok(runtime) => {
-                runtime.spawn_counted(&self.core, give_all_back(self.clone(), turn));
-            }
-            Err(error) => {
-                let failed = own(&mut lock(&semaphore.returns));
-                drop(turn);
-                failed.into_iter().for_each(|what| what.end(Err(error.clone())));
-            }
+        let giving = Giving { engine: self.clone(), turn: Some(turn) };
+        if let Ok(runtime) = self.core.background() {
+            runtime.spawn_counted(&self.core, give_all_back(giving));
         }
     }
 
@@ -645,7 +634,6 @@ impl Engine {
             true => held.ends.store(ends, Ordering::Release),
             false => _ = held.ends.fetch_min(ends, Ordering::AcqRel),
         }
-        held.prolonged_until.fetch_max(ends, Ordering::AcqRel);
         held.has_ended.notify_waiters();
     }
 
@@ -733,12 +721,28 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
     Some(pause.min(longest).max(Duration::from_millis(1)))
 }
 
-fn ends_after(began: Time, lease_ms: u64) -> Time {
+pub(super) fn ends_after(began: Time, lease_ms: u64) -> Time {
     began.saturating_add(lease_ms.saturating_mul(1000))
 }
 
+/// The turn of the task that gives permits back.
+struct Giving {
+    engine: Arc<Engine>,
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Giving {
+    /// Its runtime has ended, maybe before the task began: the client has closed. Those who wait are told.
+    fn drop(&mut self) {
+        if let (Some(_), Some(semaphore)) = (&self.turn, &self.engine.semaphore) {
+            let _left = own(&mut lock(&semaphore.returns));
+        }
+    }
+}
+
 /// Gives permits back, call by call, until none are left to.
-async fn give_all_back(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
+async fn give_all_back(mut giving: Giving) {
+    let engine = giving.engine.clone();
     let Some(semaphore) = &engine.semaphore else { return };
     loop {
         // Those that are given back at the same time share the call.
@@ -748,29 +752,23 @@ async fn give_all_back(engine: Arc<Engine>, turn: OwnedMutexGuard<()>) {
             let own = own(&mut returns);
             if own.is_empty() {
                 // Under the lock: whoever comes next begins another task.
-                drop(turn);
+                giving.turn = None;
                 return;
             }
             own
         };
         let held: Vec<_> = batch.iter().map(|what| what.held.clone()).collect();
-        // Permits with a lease come back by themselves at its end.
-        let now = engine.core.now();
-        let lease = semaphore.terms.lease_ms.map_or(Time::MAX, |ms| ends_after(now, ms));
-        let prolonged = held.iter().map(|held| held.prolonged_until.load(Ordering::Acquire));
-        let ends = prolonged.fold(lease, Time::max);
-        let deadline = match ends {
-            Time::MAX => LONGEST_ATTEMPTS,
-            ends => Duration::from_micros(ends - now).max(BACKGROUND_DEADLINE),
-        };
+        // By other numbers, a plain one would come back twice.
+        let deadline = if semaphore.is_plain() { LONGEST_ATTEMPTS } else { BACKGROUND_DEADLINE };
         let answer = engine.release_all(semaphore, &held, instant_after(deadline)).await;
         if let Err(error) = &answer {
             let may_repeat = match semaphore.terms.kind {
                 SemaphoreKind::Plain => error.execution() == Execution::NotExecuted,
                 SemaphoreKind::Expirable => error.execution() != Execution::Executed,
             };
-            if may_repeat && ends == Time::MAX && !engine.is_closed() {
-                // They are not lost as long as this process lives.
+            // What has no lease does not come back by itself, and the client's end must not lose it.
+            let is_left = semaphore.terms.lease_ms.is_some() && engine.core.has_no_callers();
+            if may_repeat && !is_left && !engine.is_closed() {
                 lock(&semaphore.returns).extend(batch);
                 continue;
             }

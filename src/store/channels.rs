@@ -21,11 +21,21 @@ impl Channels {
         Listener(self.lock().entry(channel.clone()).or_insert_with(new).subscribe())
     }
 
-    /// Has the listeners of a channel hear something. Its subscription stands from now on.
+    /// The subscription to a channel stands from now on, of which its listeners hear.
+    pub(super) fn stands(&self, channel: &str) {
+        self.change(channel, |messages| *messages = (*messages).max(1));
+    }
+
+    /// Has the listeners of a channel hear something. If the subscription does not stand, it is of the one before, which
+    /// is being given up.
     pub(super) fn announce(&self, channel: &str) {
+        self.change(channel, |messages| *messages += u64::from(*messages > 0));
+    }
+
+    fn change(&self, channel: &str, change: impl FnOnce(&mut u64)) {
         let channel = self.lock().get(channel).cloned();
         if let Some(channel) = channel {
-            channel.send_modify(|messages| *messages += 1);
+            channel.send_modify(change);
         }
     }
 
@@ -77,7 +87,30 @@ impl Listener {
         }
         while self.0.changed().await.is_ok() {
             let before = std::mem::replace(&mut known, *self.0.borrow_and_update());
-            heard(known - before.max(1));
+            if known > before {
+                heard(known - before.max(1));
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise nobody would subscribe for those who want the channel again.
+    #[test]
+    fn a_message_of_a_subscription_that_is_given_up_does_not_stand_for_the_next() {
+        let channels = Channels::default();
+        let name: Arc<str> = "s".into();
+        drop(channels.listen(&name, false));
+        channels.stands(&name);
+        assert_eq!(channels.remove_unused(), None);
+        let listener = channels.listen(&name, false);
+        channels.announce(&name);
+        assert!(!listener.stands());
+        assert_eq!(channels.pending(), [name.clone()]);
+        channels.stands(&name);
+        assert!(listener.stands() && channels.pending().is_empty());
     }
 }

@@ -151,7 +151,7 @@ pub(crate) struct RenewCall {
     /// `None`: without end.
     pub(crate) lease_ms: Option<u64>,
     pub(crate) may_shorten: bool,
-    /// The time to live of both keys from now on, if no lease ends later; with 0 they only do not end before that.
+    /// The time to live of both keys from now on, if no lease ends later; with 0 they only do not end before these.
     /// `None` if it stays as it is.
     pub(crate) keep_alive_ms: Option<u64>,
     pub(crate) permits: Vec<PermitId>,
@@ -216,8 +216,8 @@ struct State {
 /// The most messages about one call, as in `lua/semaphore/write.lua`.
 pub(crate) const MESSAGES_PER_CALL: i64 = 64;
 
-/// How long the record of a lane's last call is kept.
-const RECORD_MS: i64 = 60_000;
+/// How long the record of a lane's last call is kept: after a longer outage, what it took could not be given back.
+const RECORD_MS: i64 = 86_400_000;
 
 impl State {
     fn read(
@@ -319,20 +319,23 @@ fn first_end(space: &Keyspace, keys: &Keys) -> Result<Option<i64>, Error> {
 }
 
 /// Lets both keys live for this time from now on, and until the last lease ends: nothing is removed under a permit that
-/// somebody else has for longer. 0: only if they end before that.
+/// somebody else has for longer. 0: only if they end before the lease that ends then.
 fn live_on(
     space: &mut Keyspace,
     keys: &Keys,
     now: i64,
     keep_alive_ms: Option<u64>,
+    own_end: i64,
 ) -> Result<(), Error> {
     let (Some(least), ends) = (keep_alive_ms, space.expires_at(&keys.hash)) else { return Ok(()) };
-    if least == 0 && ends.is_none() {
+    let only_extends = least == 0;
+    if only_extends && ends.is_none() {
         return Ok(());
     }
     let last = space.log(&keys.value)?.and_then(|log| log.iter().next_back());
-    let left = last.map_or(0, |(end, _)| end.min(NO_END) - now).max(least as i64);
-    let at = space.now().saturating_add(left).max(ends.filter(|_| least == 0).unwrap_or(0));
+    let last = if only_extends { own_end } else { last.map_or(now, |(end, _)| end.min(NO_END)) };
+    let left = (last - now).max(least as i64);
+    let at = space.now().saturating_add(left).max(ends.filter(|_| only_extends).unwrap_or(0));
     for key in [&keys.hash, &keys.value] {
         space.expire_at(key, at);
     }

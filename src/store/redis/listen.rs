@@ -163,7 +163,7 @@ impl Serving {
             if both.iter().any(is_of_wrong_node) {
                 return None;
             } else if both.iter().any(|answer| matches!(answer, Value::Push { .. })) {
-                self.0.channels.announce(&channel);
+                self.0.channels.stands(&channel);
             } else {
                 refused.insert(channel);
             }

@@ -96,7 +96,8 @@ impl Sentinels {
         let (user, password) = (self.user.clone(), self.password.clone());
         let mut discovery = Discovery {
             sentinels: self.clone(),
-            access: Access { user, password, database: None, ..access.clone() },
+            // Not `pushes`: what a sentinel pushes, and the end of its connection, says nothing of the master's.
+            access: Access { user, password, database: None, pushes: None, ..access.clone() },
             connections: self.endpoints.iter().map(|_| None).collect(),
         };
         let mut named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;

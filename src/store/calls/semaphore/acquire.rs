@@ -139,7 +139,8 @@ impl StoreCall for SemaphoreAcquireCall {
         let is_set_up = granted > 0 || out > 0 || state.value.is_some();
         state.value = is_set_up.then_some(value - taken);
         state.write(space, keys, self.lane.as_ref())?;
-        live_on(space, keys, now, self.terms.keeps_alive().filter(|ms| *ms > 0 || granted > 0))?;
+        let keep_alive = self.terms.keeps_alive().filter(|ms| *ms > 0 || granted > 0 && !is_plain);
+        live_on(space, keys, now, keep_alive, end_of(now, self.terms.lease_ms))?;
         let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
         let numbers = (now, value - taken, total, next_end);
         Ok(self.reply(numbers, decisions).expect("each group has been decided"))

@@ -86,7 +86,7 @@ impl StoreCall for RenewCall {
             };
             self.permits.iter().map(&mut renew).collect()
         })?;
-        live_on(space, keys, now, self.keep_alive_ms)?;
+        live_on(space, keys, now, self.keep_alive_ms, end)?;
         if self.keep_alive_ms == Some(0)
             && space.has(&keys.hash)
             && space.expires_at(&keys.hash).is_none()

@@ -148,6 +148,56 @@ fn a_renewed_permit_is_not_removed_before_its_lease() {
     }
 }
 
+/// Redisson's permits have no lease unless one is named. Those who set the time to live meant it.
+#[test]
+fn a_permit_without_end_does_not_make_a_time_to_live_endless() {
+    let world = World::new();
+    world.set(Expirable, SetPermits::Try, 2);
+    let theirs = leased(acquire(Expirable, 1, vec![request(1)]), None);
+    assert_eq!(granted(&theirs, &world.run(&theirs).unwrap()), 1);
+    let (when, hour) = (crate::store::Lifetime::In(3_600_000), 3_600_000);
+    assert!(world.run(&crate::store::KeysCall::Expire(when, None)).unwrap());
+    let mut ours = acquire(Expirable, 2, vec![request(1)]);
+    ours.terms.renews = true;
+    assert_eq!(granted(&ours, &world.run(&ours).unwrap()), 1);
+    let permits = vec![ours.id.permit(0)];
+    let (at, lease_ms) = (Some(T0), Some(60_000));
+    let renew = RenewCall { at, lease_ms, keep_alive_ms: Some(0), may_shorten: false, permits };
+    assert_eq!(world.run(&renew).unwrap(), [true]);
+    world.state();
+    let snapshot = world.memory.snapshot();
+    for key in [&world.keys.hash, &world.keys.value] {
+        assert!(snapshot[&**key].ttl_ms.is_some_and(|left| left <= hour), "{key}");
+    }
+}
+
+/// A user without a right loses nothing, and gets nothing, however often a call is repeated.
+#[test]
+fn who_may_not_write_all_of_it_writes_nothing() {
+    for without in ["-set", "-incrby"] {
+        let mut world = World::new();
+        world.set(Plain, SetPermits::Try, 3);
+        let rules = ["user", "on", ">word", "+@all", "~*", "&*", without];
+        redis::cmd("ACL").arg("SETUSER").arg(&rules).exec(&mut world.server.raw()).unwrap();
+        let url = format!("redis://user:word@127.0.0.1:{}", world.server.port);
+        world.redis = store(&url, Duration::from_secs(20)).unwrap();
+        let numbered = |mut call: SemaphoreAcquireCall, number| {
+            call.lane = Some(lane("aaaaaaaa0", number));
+            call
+        };
+        let take = numbered(acquire(Plain, 1, vec![request(2)]), 1);
+        let mut back = release(Plain, vec![], 1);
+        back.lane = Some(lane("aaaaaaaa0", 2));
+        let mut taken = 0;
+        for _ in 0..3 {
+            taken = world.on_server(&take).map_or(0, |reply| granted(&take, &reply));
+            _ = world.on_server(&back);
+        }
+        let left: u64 = world.on_the_server().value.unwrap().parse().unwrap();
+        assert!(left + taken <= 4 && left <= 3, "{without}: {left} left, {taken} taken");
+    }
+}
+
 /// Redisson's `addPermits` ends that of the value.
 #[test]
 fn a_renewal_ends_a_time_to_live_of_the_permits_alone() {
