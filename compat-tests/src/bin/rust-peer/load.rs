@@ -2,6 +2,7 @@
 //! `governorLoad`, which is the same loop around the `governor` crate's `check`, for the benchmarks.
 
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,12 @@ use tokio::task::JoinSet;
 
 use crate::policies;
 use crate::protocol::{Failure, Line};
+use crate::semaphores;
+
+/// How many tasks and limiters a load may have, and how many milliseconds it or a hold may last: at most as in the
+/// Java peer.
+const COUNTS: RangeInclusive<u64> = 1..=1_000_000;
+const MILLIS: RangeInclusive<u64> = 0..=i32::MAX as u64;
 
 /// `load`: calls that never wait, on limiters with the requested options: each task uses one of them, or each call
 /// all of them together. Options stay with a limiter's name while the peer runs. Or on one limiter with a policy.
@@ -26,8 +33,8 @@ pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> 
         let limiter = client.limiter_of(name, policy.map_err(Failure::invalid)?)?;
         return Load::new(line)?.run(&[Now(limiter)]).await;
     }
-    let limiters = match line.whole_or("limiters", 1)? {
-        0 => return Err(Failure::invalid("limiters is 0; it must be at least 1")),
+    let count = if line.has("limiters") { line.within("limiters", COUNTS)? } else { 1 };
+    let limiters = match count {
         1 => vec![Now(client.limiter_with(name, options)?)],
         many => {
             let names = (0..many).map(|i| format!("{name}{i}"));
@@ -56,6 +63,11 @@ fn options(line: &Line) -> Result<LimiterOptions, Failure> {
     Ok(options)
 }
 
+/// How long a load takes.
+fn time(line: &Line) -> Result<Duration, Failure> {
+    line.within("ms", MILLIS).map(Duration::from_millis)
+}
+
 /// `waitLoad`: calls that wait, each with the remaining time as its timeout.
 pub(crate) async fn waiting(limiter: RateLimiter, line: &Line) -> Result<Value, Failure> {
     Load::new(line)?.run(&[Waiting(limiter)]).await
@@ -65,7 +77,7 @@ pub(crate) async fn waiting(limiter: RateLimiter, line: &Line) -> Result<Value, 
 /// two arrivals are distributed exponentially.
 pub(crate) async fn arrivals(limiter: RateLimiter, line: &Line) -> Result<Value, Failure> {
     let (permits, timeout) = (line.whole("permits")?, line.millis("timeoutMs")?);
-    let (per_second, time) = (line.number("perSecond")?, line.millis("ms")?);
+    let (per_second, time) = (line.number("perSecond")?, time(line)?);
     if !(per_second > 0.0 && per_second <= 1e6) {
         return Err(Failure::invalid(format!(
             "perSecond is {per_second}; it must be above 0, and at most 1000000"
@@ -74,14 +86,16 @@ pub(crate) async fn arrivals(limiter: RateLimiter, line: &Line) -> Result<Value,
     let tally = Arc::new(Tally::new());
     let begun = Instant::now();
     let mut calls = JoinSet::new();
-    let mut after = Duration::ZERO;
+    // In seconds, as what is drawn may be longer than a `Duration`.
+    let mut after = 0.0;
     loop {
         // From 0 to 1, and never 0.
         let random = 1.0 - rand::random::<f64>();
-        after += Duration::from_secs_f64(-random.ln() / per_second);
-        if after >= time {
+        after -= random.ln() / per_second;
+        if after >= time.as_secs_f64() {
             break;
         }
+        let after = Duration::from_secs_f64(after);
         tokio::time::sleep(after.saturating_sub(begun.elapsed())).await;
         while calls.try_join_next().is_some() {}
         let (limiter, tally) = (limiter.clone(), tally.clone());
@@ -98,20 +112,21 @@ pub(crate) async fn arrivals(limiter: RateLimiter, line: &Line) -> Result<Value,
 /// `semLoad` and `pxsLoad`: loops that take a permit with the remaining time as the timeout, hold it, and give it
 /// back. The latencies are those of taking.
 pub(crate) async fn holding(semaphore: Semaphore, line: &Line) -> Result<Value, Failure> {
-    let (tasks, hold) = (line.whole("tasks")?, line.millis("holdMs")?);
+    let tasks = line.within("tasks", COUNTS)?;
+    let hold = Duration::from_millis(line.within("holdMs", MILLIS)?);
     let tally = Arc::new(Tally::new());
     let begun = Instant::now();
-    let end = begun + line.millis("ms")?;
+    let end = begun + time(line)?;
     let mut loops = JoinSet::new();
     for _ in 0..tasks {
         let (semaphore, tally) = (semaphore.clone(), tally.clone());
         loops.spawn(async move {
             let mut from = begun;
             while from < end {
-                let answer = semaphore.try_acquire(1, end - from).await;
-                tally.count(from, answer.as_ref().map(Result::is_ok));
+                let answer = semaphores::try_acquire(&semaphore, 1, end - from).await;
+                tally.count(from, answer.as_ref().map(Option::is_some));
                 match answer {
-                    Ok(Ok(permit)) => {
+                    Ok(Some(permit)) => {
                         if !hold.is_zero() {
                             tokio::time::sleep(hold).await;
                         }
@@ -120,8 +135,8 @@ pub(crate) async fn holding(semaphore: Semaphore, line: &Line) -> Result<Value, 
                         }
                     }
                     // Its time is over.
-                    Ok(Err(_)) => return,
-                    Err(_) => {}
+                    Ok(None) => return,
+                    Err(_) => tokio::task::consume_budget().await,
                 }
                 from = Instant::now();
             }
@@ -141,6 +156,11 @@ pub(crate) async fn governor(line: &Line) -> Result<Value, Failure> {
 /// The call of a loop. Returns whether the permits were granted.
 trait Call: Clone + Send + 'static {
     fn call(&self, permits: u64, end: Instant) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Whether no further call can be granted in the remaining time once one has been denied.
+    fn is_over_once_denied(&self) -> bool {
+        false
+    }
 
     /// What a loop does between calls that never suspend.
     fn pause(&self) -> impl Future<Output = ()> + Send {
@@ -172,12 +192,11 @@ struct Waiting(RateLimiter);
 impl Call for Waiting {
     async fn call(&self, permits: u64, end: Instant) -> Result<bool, Error> {
         let left = end.saturating_duration_since(Instant::now());
-        let granted = self.0.try_acquire(permits, left).await?.is_granted();
-        // The task ends: its call cannot be granted in the remaining time, nor can another one.
-        if !granted {
-            tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
-        }
-        Ok(granted)
+        self.0.try_acquire(permits, left).await.map(|decision| decision.is_granted())
+    }
+
+    fn is_over_once_denied(&self) -> bool {
+        true
     }
 }
 
@@ -225,9 +244,9 @@ struct Shard(Mutex<Histogram<u64>>);
 impl Load {
     fn new(line: &Line) -> Result<Self, Failure> {
         Ok(Load {
-            permits: line.whole("permits")?,
-            tasks: line.whole("tasks")? as usize,
-            time: line.millis("ms")?,
+            permits: line.within("permits", 1..=u32::MAX.into())?,
+            tasks: line.within("tasks", COUNTS)? as usize,
+            time: time(line)?,
             tally: Arc::new(Tally::new()),
         })
     }
@@ -255,6 +274,8 @@ impl Load {
                                     eprintln!("rust-peer: load: {error}");
                                 }
                                 errors += 1;
+                                // Errors that need no server never suspend.
+                                tokio::task::consume_budget().await;
                             }
                         }
                     }
@@ -266,6 +287,10 @@ impl Load {
                         (stretch / 2).max(1)
                     };
                     from = now;
+                    if denied > 0 && caller.is_over_once_denied() {
+                        tokio::time::sleep(end.saturating_duration_since(now)).await;
+                        break;
+                    }
                     caller.pause().await;
                 }
                 tally.granted.fetch_add(granted, Ordering::Relaxed);
@@ -335,5 +360,25 @@ impl Tally {
             "p99Us": all.value_at_quantile(0.99),
             "maxUs": all.max(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redisson_rate_limiter::InProcessStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn errors_at_once_leave_time_to_others() {
+        let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let limiter = client.limiter("api").unwrap();
+        // No call may ask for 0 permits.
+        let tally = Arc::new(Tally::new());
+        let load = Load { permits: 0, tasks: 1, time: Duration::from_secs(20), tally };
+        let begun = Instant::now();
+        let callers = [Now(limiter)];
+        let load = tokio::time::timeout(Duration::from_millis(50), load.run(&callers)).await;
+        assert!(load.is_err() && begun.elapsed() < Duration::from_secs(10), "{load:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! Lines of the peer protocol, and their arguments.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redisson_rate_limiter::{ExpireCondition, Fraction, Mode, Rate};
@@ -48,6 +49,15 @@ impl Line {
         found.and_then(Value::as_u64).ok_or_else(|| unusable(name, "a whole number from 0", found))
     }
 
+    pub(crate) fn within(&self, name: &str, allowed: RangeInclusive<u64>) -> Result<u64, Failure> {
+        let found = self.args.get(name);
+        let number = found.and_then(Value::as_u64).filter(|number| allowed.contains(number));
+        number.ok_or_else(|| {
+            let wanted = format!("a whole number from {} to {}", allowed.start(), allowed.end());
+            unusable(name, &wanted, found)
+        })
+    }
+
     /// The limiters of a call on several, each with the permits asked of it.
     pub(crate) fn limits(&self) -> Result<Vec<(&str, u64)>, Failure> {
         const ALLOWED: &str = "a list of objects with name and permits";
@@ -80,7 +90,12 @@ impl Line {
 
     pub(crate) fn fraction(&self, name: &str) -> Result<Fraction, Failure> {
         const OF: u32 = 1_000_000_000;
-        Ok(Fraction::new((self.number(name)? * f64::from(OF)).round() as u32, OF))
+        let number = self.number(name)?;
+        if !(number > 0.0 && number < 1.0) {
+            return Err(unusable(name, "between 0 and 1, exclusive", self.args.get(name)));
+        }
+        let parts = (number * f64::from(OF)).round() as u32;
+        Ok(Fraction::new(parts.clamp(1, OF - 1), OF))
     }
 
     pub(crate) fn millis(&self, name: &str) -> Result<Duration, Failure> {

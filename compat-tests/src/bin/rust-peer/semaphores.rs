@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redisson_rate_limiter::{
-    Client, Denial, Error, ErrorKind, Permit, Semaphore, SemaphoreOptions,
-};
+use redisson_rate_limiter::{Client, Error, ErrorKind, Permit, Semaphore, SemaphoreOptions};
 use serde_json::{Value, json};
 
 use crate::load;
@@ -31,16 +29,18 @@ impl Semaphores {
             }
             "semAvailable" | "pxsAvailable" => Ok(json!(semaphore.available_permits().await?)),
             "semAcquire" => {
-                semaphore.acquire(line.whole("permits")?).await?.keep();
+                acquire(&semaphore, line.whole("permits")?).await?.keep();
                 Ok(Value::Null)
             }
             "semTryAcquire" => {
-                let permit = try_acquire(&semaphore, line.whole("permits")?, line, "timeoutMs");
+                let (permits, timeout) = (line.whole("permits")?, line.whole_or("timeoutMs", 0)?);
+                let permit = try_acquire(&semaphore, permits, Duration::from_millis(timeout));
                 Ok(json!(permit.await?.map(Permit::keep).is_some()))
             }
             "semRelease" => Ok(json!(semaphore.release_permits(line.whole("permits")?).await?)),
             "pxsTryAcquire" => {
-                let permit = try_acquire(&semaphore, 1, line, "waitMs").await?;
+                let wait = Duration::from_millis(line.whole_or("waitMs", 0)?);
+                let permit = try_acquire(&semaphore, 1, wait).await?;
                 Ok(json!(permit.map(|permit| self.keep(permit, line)).transpose()?))
             }
             "pxsRelease" => {
@@ -85,23 +85,50 @@ fn options(line: &Line) -> Result<SemaphoreOptions, Failure> {
 }
 
 fn lease(line: &Line) -> Result<Option<Duration>, Failure> {
-    line.has("leaseMs").then(|| line.millis("leaseMs")).transpose()
+    match line.args.get("leaseMs") {
+        None | Some(Value::Null) => Ok(None),
+        // Redisson's word for a lease that does not end.
+        Some(lease) if *lease == -1 => Ok(None),
+        Some(_) => line.millis("leaseMs").map(Some),
+    }
 }
 
-/// As with Redisson, a semaphore that does not exist has no permits.
-async fn try_acquire(
+/// How long a call waits before it asks again for permits that nobody has set.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+async fn acquire(semaphore: &Semaphore, permits: u64) -> Result<Permit, Error> {
+    loop {
+        match semaphore.acquire(permits).await {
+            Err(error) if lacks_permits(&error, permits) => tokio::time::sleep(ASK_AGAIN).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// Takes permits, or returns `None` once `timeout` is over.
+pub(crate) async fn try_acquire(
     semaphore: &Semaphore,
     permits: u64,
-    line: &Line,
-    timeout: &str,
-) -> Result<Option<Permit>, Failure> {
-    let answer: Result<Result<Permit, Denial>, Error> = match line.has(timeout) {
-        true => semaphore.try_acquire(permits, line.millis(timeout)?).await,
-        false => semaphore.try_acquire_now(permits).await,
-    };
-    match answer {
-        Ok(answer) => Ok(answer.ok()),
-        Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(None),
-        Err(error) => Err(error.into()),
+    timeout: Duration,
+) -> Result<Option<Permit>, Error> {
+    let begun = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(begun.elapsed());
+        match semaphore.try_acquire(permits, left).await {
+            Ok(answer) => return Ok(answer.ok()),
+            Err(error) if !lacks_permits(&error, permits) => return Err(error),
+            Err(_) if left.is_zero() => return Ok(None),
+            Err(_) => tokio::time::sleep(ASK_AGAIN.min(left)).await,
+        }
+    }
+}
+
+/// Whether Redisson would wait until somebody sets more permits, where the crate fails at once.
+fn lacks_permits(error: &Error, permits: u64) -> bool {
+    match error.kind() {
+        ErrorKind::NotInitialized => true,
+        // One permit can only be refused like this by a semaphore that has none.
+        ErrorKind::InvalidArgument => permits == 1,
+        _ => false,
     }
 }
