@@ -2,9 +2,11 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable};
 use redisson_rate_limiter::{
     Client, Decision, Grant, ManualClock, Mode, RateLimiter, RemainingTime, Usage,
@@ -28,9 +30,15 @@ struct Inner {
     clock: ManualClock,
     replies: UnboundedSender<Value>,
     /// Keyed by the ids of the calls, as JSON text.
-    running: Mutex<HashMap<String, AbortHandle>>,
+    running: Mutex<HashMap<String, Running>>,
     grants: Mutex<Grants>,
     semaphores: Semaphores,
+}
+
+struct Running {
+    handle: AbortHandle,
+    /// The ids of the calls of `cancel` that are waiting for its end.
+    cancels: Vec<Value>,
 }
 
 /// The granted calls that can be refunded and settled.
@@ -65,29 +73,44 @@ impl Peer {
         let inner = self.0.clone();
         match line.op.as_str() {
             "setClock" => inner.reply(&line.id, inner.set_clock(&line)),
-            "cancel" => inner.reply(&line.id, inner.cancel(&line)),
-            _ => {
-                let key = line.id.to_string();
-                let (handle, registration) = AbortHandle::new_pair();
-                match lock(&inner.running).entry(key.clone()) {
-                    Entry::Occupied(_) => {
-                        let message = format!("call {key} is still running");
-                        return inner.reply(&line.id, Err(Failure::invalid(message)));
-                    }
-                    Entry::Vacant(entry) => entry.insert(handle),
-                };
-                tokio::spawn(async move {
-                    let id = line.id.clone();
-                    let call = Abortable::new(inner.call(line), registration);
-                    let answer = call.await.unwrap_or_else(|_| {
-                        let message = "the call was cancelled".to_owned();
-                        Err(Failure { kind: "Cancelled", message })
-                    });
-                    lock(&inner.running).remove(&key);
-                    inner.reply(&id, answer);
-                });
-            }
+            "cancel" => inner.cancel(&line),
+            _ => self.start(line.id.clone(), async move { inner.call(line).await }),
         }
+    }
+
+    /// Runs a call on a task of its own, which answers it, and those that cancel it.
+    pub(crate) fn start(&self, id: Value, call: impl Future<Output = Answer> + Send + 'static) {
+        let inner = self.0.clone();
+        let key = id.to_string();
+        let (handle, registration) = AbortHandle::new_pair();
+        match lock(&inner.running).entry(key.clone()) {
+            Entry::Occupied(_) => {
+                let message = format!("call {key} is still running");
+                return inner.reply(&id, Err(Failure::invalid(message)));
+            }
+            Entry::Vacant(entry) => entry.insert(Running { handle, cancels: Vec::new() }),
+        };
+        tokio::spawn(async move {
+            let call = AssertUnwindSafe(call).catch_unwind();
+            let end = Abortable::new(call, registration).await;
+            let is_cancelled = end.is_err();
+            let answer = match end {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => {
+                    let message = "the call panicked: see standard error".to_owned();
+                    Err(Failure { kind: "Other", message })
+                }
+                Err(_) => {
+                    let message = "the call was cancelled".to_owned();
+                    Err(Failure { kind: "Cancelled", message })
+                }
+            };
+            let running = lock(&inner.running).remove(&key);
+            for cancel in running.into_iter().flat_map(|running| running.cancels) {
+                inner.reply(&cancel, Ok(json!(is_cancelled)));
+            }
+            inner.reply(&id, answer);
+        });
     }
 
     /// Gives running calls a moment to answer, then drops them.
@@ -96,8 +119,8 @@ impl Peer {
         while Instant::now() < last && !lock(&self.0.running).is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        for (_, handle) in lock(&self.0.running).drain() {
-            handle.abort();
+        for running in lock(&self.0.running).values() {
+            running.handle.abort();
         }
     }
 }
@@ -112,7 +135,12 @@ impl Inner {
 
     fn set_clock(&self, line: &Line) -> Answer {
         if line.has("nowMs") {
-            self.clock.set(line.signed("nowMs")?);
+            let now_ms = line.signed("nowMs")?;
+            if now_ms.unsigned_abs() > 1 << 53 {
+                let message = format!("nowMs is {now_ms}; it must be from -2^53 to 2^53");
+                return Err(Failure::invalid(message));
+            }
+            self.clock.set(now_ms);
         } else {
             self.clock.follow_system();
         }
@@ -120,13 +148,18 @@ impl Inner {
         Ok(Value::Null)
     }
 
-    fn cancel(&self, line: &Line) -> Answer {
-        let call = line.args.get("call").ok_or_else(|| Failure::invalid("call is missing"))?;
-        let running = lock(&self.running).remove(&call.to_string());
-        if let Some(handle) = &running {
-            handle.abort();
+    /// The task of a running call answers, since the call may end before it notices that it is cancelled.
+    fn cancel(&self, line: &Line) {
+        let Some(call) = line.args.get("call") else {
+            return self.reply(&line.id, Err(Failure::invalid("call is missing")));
+        };
+        match lock(&self.running).get_mut(&call.to_string()) {
+            Some(running) => {
+                running.cancels.push(line.id.clone());
+                running.handle.abort();
+            }
+            None => self.reply(&line.id, Ok(json!(false))),
         }
-        Ok(json!(running.is_some()))
     }
 
     async fn call(&self, line: Line) -> Answer {
@@ -211,9 +244,7 @@ impl Inner {
 
     async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
         let permits = line.whole("permits")?;
-        // Nothing is no headroom.
-        let has_headroom = line.has("headroom") && line.number("headroom")? != 0.0;
-        let limiter = &match has_headroom {
+        let limiter = &match line.has("headroom") {
             true => limiter.clone().with_headroom(line.fraction("headroom")?)?,
             false => limiter.clone(),
         };
@@ -248,7 +279,8 @@ impl Inner {
             }
             Decision::Denied(denial) => json!({
                 "granted": false,
-                "refusedBy": denial.refused_by(),
+                // A denial by the client's own queue, which they all share, names no limiter.
+                "refusedBy": denial.refused_by().or(limits.first().map(|(name, _)| *name)),
                 "retryAfterMs": millis(denial.retry_after()),
             }),
         })

@@ -7,6 +7,8 @@ mod load;
 mod policies;
 mod protocol;
 mod semaphores;
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
