@@ -464,6 +464,21 @@ async fn answers_of_the_peer(file: &str, words: &[&str]) -> Vec<(Value, Value)> 
 }
 
 #[tokio::test]
+async fn the_peer_goes_on_after_a_line_that_is_not_text() {
+    let mut peer = Command::new(env!("CARGO_BIN_EXE_rust-peer"));
+    peer.args(["policies", "--in-process"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut peer = peer.kill_on_drop(true).spawn().unwrap();
+    let mut input = peer.stdin.take().unwrap();
+    input.write_all(b"{\"id\": \"\xff\"}\n{\"id\": 2}\n").await.unwrap();
+    drop(input);
+    let output = peer.wait_with_output().await.unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let answers = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ids: Vec<Value> = answers.map(|mut answer| answer["id"].take()).collect();
+    assert_eq!(ids, [Value::Null, 2.into()], "{output}");
+}
+
+#[tokio::test]
 async fn the_peer_answers_as_the_vectors_do() {
     let server = Server::start().await;
     for words in [&["--in-process"] as &[&str], &["--redis", &server.url()]] {

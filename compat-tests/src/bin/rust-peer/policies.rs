@@ -49,9 +49,9 @@ pub(crate) async fn answer(redis: Option<String>) -> Result<(), String> {
     };
     let mut run =
         Run { client, clock: time, limiter: None, granted: Vec::new(), guava: Vec::new() };
-    let mut lines = BufReader::new(stdin()).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        let line: Value = match serde_json::from_str(&line) {
+    let mut lines = BufReader::new(stdin()).split(b'\n');
+    while let Ok(Some(line)) = lines.next_segment().await {
+        let line: Value = match serde_json::from_slice(&line) {
             Ok(line) => line,
             Err(error) => {
                 println!("{}", json!({"id": null, "skip": format!("not JSON: {error}")}));
