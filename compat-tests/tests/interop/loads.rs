@@ -63,6 +63,12 @@ fn arguments_of_loads_are_checked() {
             json!({"op": "arrivalLoad", "permits": 1, "perSecond": "9", "timeoutMs": 1, "ms": 10}),
             json!({"op": "arrivalLoad", "permits": 1, "perSecond": 9, "ms": 10}),
             json!({"op": "arrivalLoad", "permits": 1, "perSecond": 9, "timeoutMs": 1}),
+            json!({"op": "arrivalLoad", "permits": 1, "perSecond": 9, "timeoutMs": 1, "ms": 1u64 << 31}),
+            json!({"op": "load", "permits": 1, "tasks": 0, "ms": 10}),
+            json!({"op": "load", "permits": 1, "tasks": 1_000_001, "ms": 10}),
+            json!({"op": "load", "permits": 1, "tasks": 1, "ms": 10, "limiters": 1_000_001}),
+            json!({"op": "waitLoad", "permits": 1, "tasks": 1, "ms": 1u64 << 31}),
+            json!({"op": "semLoad", "tasks": 1, "ms": 10, "holdMs": 1u64 << 31}),
         ] {
             let mut call = wrong.clone();
             call["name"] = json!(name);

@@ -1,7 +1,8 @@
 //! Each operation by one client, and its effect as seen by another.
 
 use compat_tests::peer::{Config, ErrorKind, Kind, Mode, Rate};
-use compat_tests::scenario::each_pair;
+use compat_tests::scenario::{each_kind, each_pair};
+use serde_json::json;
 
 /// Long enough that nothing expires within a scenario.
 const LONG: i64 = 600_000;
@@ -235,5 +236,36 @@ fn touch_and_size_show_whether_it_exists() {
         case.other.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.touch().await.unwrap());
         assert!(case.one.size_in_memory().await.unwrap() > 0);
+    });
+}
+
+#[test]
+fn what_redisson_lacks_is_not_in_its_release() {
+    each_kind(async |case| {
+        let (name, peer) = (case.one.name(), case.one.peer());
+        let unknown = peer.call(json!({"op": "tryAcquireSome", "name": name})).await.unwrap_err();
+        assert_eq!(unknown.kind, ErrorKind::InvalidArgument, "{unknown:?}");
+        if peer.kind() == Kind::Rust {
+            return;
+        }
+        for mut call in [
+            json!({"op": "setClock", "nowMs": 1}),
+            json!({"op": "refund", "call": 1, "permits": 1}),
+            json!({"op": "settle", "call": 1, "actual": 1}),
+            json!({"op": "tryAcquireAll", "limits": [{"name": name, "permits": 1}]}),
+            json!({"op": "tryAcquireUpTo", "permits": 1}),
+            json!({"op": "tryAcquireOnce", "key": "k", "permits": 1}),
+            json!({"op": "pauseFor", "ms": 1}),
+            json!({"op": "resume"}),
+            json!({"op": "tryAcquire", "permits": 1, "headroom": 0.5}),
+            json!({"op": "load", "permits": 1, "tasks": 1, "ms": 1, "lease": {"permits": 1, "holdMs": 1}}),
+            json!({"op": "load", "permits": 1, "tasks": 1, "ms": 1, "denialMemoryMs": 1}),
+            json!({"op": "pxsTryAcquire", "waitMs": 0, "leaseMs": 100, "renew": true}),
+        ] {
+            call["name"] = json!(name);
+            let error = peer.call(call.clone()).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Other, "{call}: {error:?}");
+            assert!(error.message.contains("not in this release"), "{call}: {error:?}");
+        }
     });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compat_tests::machine::Stopwatch;
-use compat_tests::peer::{Kind, Limiter, Options, Peer};
+use compat_tests::peer::{Answer, ErrorKind, Kind, Limiter, Load, Options, Peer};
 use compat_tests::scenario::{Case, each_pair, fresh_name, kinds, now_ms, run, shared_world};
 use futures::future::join_all;
 use redisson_rate_limiter::{Client, SemaphoreOptions};
@@ -175,6 +175,70 @@ fn what_is_not_set_grants_nothing() {
             assert_eq!(sort.take(&one, 0, LONG).await, None);
             assert_eq!(keys_of(case, one.name()).await, [""; 0]);
         }
+    });
+}
+
+#[test]
+fn permits_that_are_set_later_are_waited_for() {
+    each_pair(async |case| {
+        let client = Client::connect(case.world.url()).await.unwrap();
+        for sort in SORTS {
+            for before in [None, Some(0)] {
+                let (one, other) = fresh(case);
+                if let Some(permits) = before {
+                    sort.set(&one, permits).await;
+                }
+                let begun = Stopwatch::start();
+                assert_eq!(sort.take(&other, 300, LONG).await, None);
+                assert!(begun.elapsed() >= ms(290), "{begun:?}");
+                let load = json!({"tasks": 2, "ms": 300, "holdMs": 0});
+                let load: Load = one.call(&sort.op("Load"), load).await.unwrap();
+                assert_eq!((load.granted, load.denied, load.errors), (0, 2, 0), "{load:?}");
+
+                let mut waiting = vec![sort.begin(&other, 20_000, LONG, false)];
+                if sort == Sort::Plain {
+                    waiting.push(other.begin("semAcquire", json!({"permits": 1})));
+                }
+                tokio::time::sleep(ms(250)).await;
+                let ours = match sort {
+                    Sort::Plain => client.semaphore(other.name()).unwrap(),
+                    Sort::Expirable => client.concurrency(other.name()).unwrap(),
+                };
+                ours.set_permits(2).await.unwrap();
+                for waits in waiting {
+                    let answer = waits.answer().await.unwrap();
+                    assert_ne!(answer, false, "{:?} {sort:?} {before:?}", case.kinds());
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn arguments_of_semaphores_are_checked() {
+    each_pair(async |case| {
+        for sort in SORTS {
+            let (one, _) = fresh(case);
+            let set: Answer<bool> = one.call(&sort.op("TrySetPermits"), json!({})).await;
+            assert_eq!(set.unwrap_err().kind, ErrorKind::InvalidArgument);
+            assert_eq!(keys_of(case, one.name()).await, [""; 0]);
+        }
+    });
+}
+
+#[test]
+fn a_lease_of_minus_one_does_not_end() {
+    each_pair(async |case| {
+        let (one, other) = fresh(case);
+        Sort::Expirable.set(&one, 1).await;
+        let take = json!({"waitMs": 0, "leaseMs": -1});
+        let permit: String = one.call("pxsTryAcquire", take).await.unwrap();
+        assert_eq!(out(case, one.name()).await, [(permit.clone(), NO_LEASE)]);
+        for lease in [600_000, -1] {
+            let update = json!({"permit": permit, "leaseMs": lease});
+            assert!(other.call::<bool>("pxsUpdateLease", update).await.unwrap());
+        }
+        assert_eq!(out(case, one.name()).await, [(permit, NO_LEASE)]);
     });
 }
 

@@ -29,7 +29,7 @@ async fn left(server: &Server, database: u32) -> Option<u64> {
 
 /// The port of a listener on the loopback address of IPv6 that leads to the server; `None` where there
 /// is no such address.
-async fn by_ipv6(server: &Server) -> Option<u16> {
+pub(super) async fn by_ipv6(server: &Server) -> Option<u16> {
     let listener = TcpListener::bind("[::1]:0").await.ok()?;
     let port = listener.local_addr().unwrap().port();
     let target = server.port();

@@ -1,9 +1,16 @@
 //! Unix sockets, and users, passwords and databases, in the URL and apart from it.
 
+use std::sync::Arc;
+
+use compat_tests::peer::Peer;
+use compat_tests::scenario::kinds;
 use compat_tests::server::{Options, Server};
 use redisson_rate_limiter::{Client, ClientBuilder, ErrorKind, Execution, Rate};
+use serde_json::json;
 
-const PASSWORD: &str = "p%40ss/w:rd?#@ß";
+use super::addresses::by_ipv6;
+
+const PASSWORD: &str = "p%40ss/w:rd+?#@ß";
 
 /// A server with the user `jane`, whose password needs encoding in a URL.
 async fn server() -> Server {
@@ -64,6 +71,32 @@ async fn a_url_has_it_all_encoded() {
     }
     let keyspace: String = admin(&server, redis::cmd("INFO").arg("keyspace").take()).await;
     assert!(keyspace.contains("db4:"), "{keyspace}");
+}
+
+#[tokio::test]
+async fn peers_take_the_same_addresses() {
+    let server = server().await;
+    let encoded: String = PASSWORD.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let login = format!("%6aane:{}", encoded.replace("%2b", "+"));
+    let mut urls = vec![format!("redis://{login}@127.0.0.1:{}/1", server.port())];
+    urls.extend(by_ipv6(&server).await.map(|port| format!("redis://{login}@[::1]:{port}")));
+    for kind in kinds() {
+        for url in &urls {
+            let peer = Arc::new(Peer::start(kind, url).await);
+            assert!(!peer.limiter("api").exists().await.unwrap());
+        }
+        let sentinels = "redis+sentinel://:secret@127.0.0.1:1/mymaster";
+        let error = Peer::try_start(kind, sentinels).await.unwrap_err();
+        assert!(error.contains("credentials"), "{error}");
+        // Nobody listens there.
+        let said = match Peer::try_start(kind, "redis://127.77.0.1").await {
+            Ok(peer) => {
+                peer.call(json!({"op": "isExists", "name": "api"})).await.unwrap_err().message
+            }
+            Err(said) => said,
+        };
+        assert!(said.contains("127.77.0.1:6379"), "{said}");
+    }
 }
 
 #[tokio::test]

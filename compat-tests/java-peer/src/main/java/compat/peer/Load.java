@@ -29,7 +29,7 @@ final class Load extends CompletableFuture<JsonObject> {
     /** The call that never waits. */
     static Load ofTrying(RedissonClient client, Call call) {
         if (call.has("lease") || call.has("denialMemoryMs")) {
-            throw new IllegalArgumentException("lease, denialMemoryMs: not in this peer");
+            throw new Releases.NotInThisRelease();
         }
         long permits = call.number("permits");
         int limiters = (int) call.number("limiters", 1, 1, MAX_TASKS);

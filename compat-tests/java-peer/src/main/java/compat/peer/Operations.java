@@ -53,8 +53,9 @@ final class Operations {
     /** Throws if it is known at once that the call is invalid. */
     Started start(Call call) {
         switch (call.op()) {
-            case "setClock", "refund":
-                throw new UnsupportedOperationException("not in this peer");
+            case "setClock", "refund", "settle", "tryAcquireAll", "tryAcquireUpTo", "tryAcquireOnce", "pauseFor",
+                "resume":
+                throw new Releases.NotInThisRelease();
             case "getConfig":
                 return Started.of(Configuration.of(client.getRateLimiter(call.text("name"))));
             case "load":
@@ -82,7 +83,7 @@ final class Operations {
 
     private static RFuture<?> tryAcquire(RRateLimiter limiter, Call call) {
         if (call.has("headroom")) {
-            throw new UnsupportedOperationException("headroom: not in this peer");
+            throw new Releases.NotInThisRelease();
         }
         long permits = call.number("permits");
         if (call.has("timeoutMs")) {

@@ -1,5 +1,7 @@
 package compat.peer;
 
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
@@ -14,9 +16,9 @@ import java.util.regex.Pattern;
  * @param key null if there is none
  */
 record Options(Servers redis, String keyPrefix, Path ca, Path cert, Path key) {
-    static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host:port[/db] "
-        + "| redis+cluster://[[user]:password@]host:port[,host:port…] "
-        + "| redis+sentinel://host:port[,host:port…]/master [--key-prefix PREFIX] "
+    static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host[:port][/db] "
+        + "| redis+cluster://[[user]:password@]host[:port][,host[:port]…] "
+        + "| redis+sentinel://host[:port][,host[:port]…]/master [--key-prefix PREFIX] "
         + "[--ca FILE] [--cert FILE --key FILE], with rediss for TLS";
 
     static Options parse(String[] args) {
@@ -59,22 +61,34 @@ record Options(Servers redis, String keyPrefix, Path ca, Path cert, Path key) {
      * @param path what follows the first slash behind the hosts, or null: a database, or the name of a master
      */
     record Servers(String scheme, String topology, String user, String password, List<String> hosts, String path) {
-        private static final Pattern FORM = Pattern.compile(
-            "(rediss?)(?:\\+(cluster|sentinel))?://(?:([^:@]*):([^@]*)@)?([^/@:]+:\\d+(?:,[^/@:]+:\\d+)*)(?:/(.*))?");
+        private static final String HOST = "(?:\\[[^\\]/@,]+\\]|[^/@:,\\[\\]]+)(?::\\d+)?";
+        private static final Pattern FORM = Pattern.compile("(rediss?)(?:\\+(cluster|sentinel))?://"
+            + "(?:([^:@]*):([^@]*)@)?(" + HOST + "(?:," + HOST + ")*)(?:/(.*))?");
 
         static Servers parse(String address) {
             Matcher found = FORM.matcher(address);
             if (!found.matches()) {
-                throw new IllegalArgumentException("--redis: not of the form redis://host:port");
+                throw new IllegalArgumentException("--redis: not of the form redis://host[:port]");
             }
-            String user = found.group(3) == null || found.group(3).isEmpty() ? null : found.group(3);
-            return new Servers(found.group(1), found.group(2), user, found.group(4),
+            String password = decoded(found.group(4));
+            if (password != null && "sentinel".equals(found.group(2))) {
+                throw new IllegalArgumentException("--redis: the address of sentinels has no credentials");
+            }
+            String user = password == null || found.group(3).isEmpty() ? null : decoded(found.group(3));
+            return new Servers(found.group(1), found.group(2), user, password,
                 Arrays.asList(found.group(5).split(",")), found.group(6));
+        }
+
+        /** Percent-decodes a text in which, unlike in forms, a plus sign stands for itself. */
+        private static String decoded(String text) {
+            return text == null ? null : URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
         }
 
         /** Each server as Redisson takes it. */
         String[] addresses() {
-            return hosts.stream().map(host -> scheme + "://" + host).toArray(String[]::new);
+            return hosts.stream()
+                .map(host -> scheme + "://" + (host.matches(".*:\\d+") ? host : host + ":6379"))
+                .toArray(String[]::new);
         }
 
         int database() {

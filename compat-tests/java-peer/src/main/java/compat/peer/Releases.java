@@ -8,7 +8,7 @@ final class Releases {
     private Releases() {
     }
 
-    /** A call that this release of Redisson lacks. */
+    /** A call, or an argument, that this release of Redisson lacks. */
     static final class NotInThisRelease extends RuntimeException {
         private static final long serialVersionUID = 1;
 

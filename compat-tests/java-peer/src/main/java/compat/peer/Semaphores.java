@@ -27,7 +27,7 @@ final class Semaphores {
         "semTryAcquire", Semaphores::tryAcquire,
         "semRelease", (s, c) -> s.releaseAsync(permits(c)),
         "semAvailable", (s, c) -> s.availablePermitsAsync(),
-        "semAddPermits", (s, c) -> s.addPermitsAsync((int) c.number("permits")),
+        "semAddPermits", (s, c) -> s.addPermitsAsync(permits(c)),
         "semDrain", (s, c) -> s.drainPermitsAsync());
 
     /** Since 3.19.1 there are also the number of all permits, and of those that are out. */
@@ -37,8 +37,8 @@ final class Semaphores {
         "pxsRelease", (s, c) -> s.tryReleaseAsync(c.text("permit")),
         "pxsAvailable", (s, c) -> s.availablePermitsAsync(),
         "pxsUpdateLease", (s, c) -> s.updateLeaseTimeAsync(c.text("permit"), leaseMs(c), TimeUnit.MILLISECONDS),
-        "pxsAddPermits", (s, c) -> s.addPermitsAsync((int) c.number("permits")),
-        "pxsSetPermits", (s, c) -> since3191(s, "setPermitsAsync", (int) c.number("permits")),
+        "pxsAddPermits", (s, c) -> s.addPermitsAsync(permits(c)),
+        "pxsSetPermits", (s, c) -> since3191(s, "setPermitsAsync", permits(c)),
         "pxsAcquired", (s, c) -> since3191(s, "acquiredPermitsAsync"),
         "pxsPermits", (s, c) -> since3191(s, "getPermitsAsync"));
 
@@ -150,12 +150,12 @@ final class Semaphores {
     }
 
     private static int permits(Call call) {
-        return (int) call.number("permits", -1, Integer.MIN_VALUE, Integer.MAX_VALUE);
+        return (int) call.number("permits", Long.MIN_VALUE, Integer.MIN_VALUE, Integer.MAX_VALUE);
     }
 
     private static long leaseMs(Call call) {
         if (call.flag("renew", false)) {
-            throw new UnsupportedOperationException("renew: not in this peer");
+            throw new Releases.NotInThisRelease();
         }
         return call.number("leaseMs", NO_LEASE);
     }
