@@ -78,7 +78,7 @@ impl LimiterOptions {
     /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them. When that pays is in
     /// docs/sizing.md.
     ///
-    /// Leases piggyback on regular calls, and the next one is fetched in the background once less than half of
+    /// A lease comes with a call that is made in any case, and the next one is fetched in the background once less than half of
     /// `permits` is left, so a busy caller never waits for the server. A call leases only permits that its own
     /// requests do not need. Unused permits go back
     ///

@@ -70,7 +70,6 @@ impl Flight {
         match expired.next {
             // A hasty caller that has given up no longer shortens the attempts of the others.
             Some(next) => (self.call.due, self.call.shortest_deadline) = next,
-            None if self.call.requests == 0 && now < self.call.due => {}
             None => return Err(error.clone()),
         }
         Ok(())

@@ -99,8 +99,15 @@ impl Driver {
         }
         let (next, refused, unwanted) = {
             let mut state = lane.lock();
+            if lane.headroom.is_none() {
+                engine.opt_ins.leases.join(engine, &mut state.queue);
+            }
             let (step, refused) = state.queue.step(engine.core.now());
-            let next = self.carry_out(step, &mut state);
+            let next = match step {
+                Step::Call(call) => Step::Call(Flight::new(engine, lane, &mut state, call)),
+                Step::SleepUntil(time) => Step::SleepUntil(time),
+                Step::Idle => Step::Idle,
+            };
             state.observe(engine);
             if matches!(next, Step::Idle) {
                 state.has_driver = false;
@@ -112,31 +119,6 @@ impl Driver {
         let refused = refused.into_iter();
         tell(refused.map(|(caller, wait)| (caller, Ok(Answer::Refused(wait)))));
         next
-    }
-
-    fn carry_out(&self, step: Step, state: &mut LaneState) -> Step<Flight> {
-        let engine = &self.engine;
-        match step {
-            Step::SleepUntil(time) => return Step::SleepUntil(time),
-            Step::Idle if !engine.opt_ins.leases.is_call_wanted(engine) => return Step::Idle,
-            Step::Call(_) | Step::Idle => {}
-        }
-        let knowledge = engine.knowledge();
-        // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients'
-        // waiters.
-        let may_lease = self.lane.headroom.is_none()
-            && (matches!(step, Step::Idle)
-                || !state.queue.has_waited() && !state.queue.is_exhausted());
-        let lease = match may_lease {
-            true => engine.opt_ins.leases.request(engine, knowledge.rate),
-            false => None,
-        };
-        let call = match step {
-            Step::Call(call) => call,
-            _ if lease.is_some() => state.queue.call_without_callers(),
-            _ => return Step::Idle,
-        };
-        Step::Call(Flight::new(engine, &self.lane, state, &knowledge, call, lease))
     }
 }
 

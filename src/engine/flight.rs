@@ -9,7 +9,6 @@ use super::attempts::Attempts;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
-use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::refund::Entry;
 use super::reservation::Reservation;
 use super::retry::{FIRST_PAUSE, is_certain, longer};
@@ -35,9 +34,7 @@ const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Flight {
     pub(super) engine: Arc<Engine>,
     pub(super) lane: Arc<Lane>,
-    /// The callers' requests, followed by those of a lease; no callers, if it is made only to refill a lease.
     pub(super) call: Call,
-    pub(super) lease: Option<LeaseRequest>,
     /// The reservation held by the call's only request.
     pub(super) reservation: Option<Reservation>,
     /// This client's knowledge of the limiter when the call left the queue.
@@ -65,8 +62,6 @@ pub(super) struct Answered {
     pub(super) reply: AcquireReply,
     /// The start of the millisecond in which the answer is dated.
     pub(super) dated: Time,
-    /// The end of a lease's hold.
-    pub(super) hold_end: Time,
     pub(super) audited: bool,
 }
 
@@ -75,21 +70,10 @@ impl Flight {
         engine: &Arc<Engine>,
         lane: &Arc<Lane>,
         state: &mut LaneState,
-        knowledge: &Knowledge,
         mut call: Call,
-        lease: Option<LeaseRequest>,
     ) -> Self {
-        if let Some(lease) = &lease {
-            add_lease_requests(&mut call.groups, lease.permits);
-        }
         if engine.is_greedy() || !engine.is_redissons_limiter() {
             call.share = None;
-        }
-        if call.requests == 0 {
-            // A call without callers ends by the client's deadline: otherwise, with the server down, a client
-            // dropped without `close` would keep it going forever.
-            let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
-            call.due = engine.core.now().saturating_add(longest);
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
         let attempts = Attempts::of(call.reserve, reservation.as_ref());
@@ -104,10 +88,9 @@ impl Flight {
             lane: lane.clone(),
             timer: Timer::default(),
             call,
-            lease,
             attempts,
             reservation,
-            known: *knowledge,
+            known: *engine.knowledge(),
             generation: engine.opt_ins.denials.get().map(Denials::generation),
             was_left_unanswered: false,
             attempt_began: 0,
@@ -120,7 +103,8 @@ impl Flight {
     pub(super) async fn fly(&mut self) -> usize {
         // Start observing only here: in `new` the lane is locked, and a subscriber may call the client.
         let only_span = self.lane.lock().queue.only_caller().and_then(|caller| caller.span.clone());
-        self.observer = self.engine.observer.acquire_call(self.size(), only_span);
+        self.observer =
+            self.engine.observer.acquire_call((self.call.requests, self.permits()), only_span);
         let answer = self.answer().await;
         self.has_ended = true;
         let (told, unwanted) = match answer {
@@ -150,18 +134,7 @@ impl Flight {
         Duration::from_micros(self.call.shortest_deadline / ATTEMPTS_PER_DEADLINE)
     }
 
-    /// How far ahead the call's grants are dated, in ms.
-    fn hold_ms(&self) -> u64 {
-        self.lease.as_ref().map_or(0, |lease| lease.hold_ms)
-    }
-
-    /// The number of requests and permits its callers ask for, without the lease's.
-    fn size(&self) -> (u64, u64) {
-        let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
-        (self.call.requests, self.permits() - leased)
-    }
-
-    /// The total number of permits requested, including a lease's.
+    /// The total number of permits requested.
     pub(super) fn permits(&self) -> u64 {
         total_permits(&self.call.groups)
     }
@@ -253,7 +226,7 @@ impl Flight {
         let core = &engine.core;
         // Read this before the clock: a lease's hold must not end after the date that is sent.
         self.attempt_began = core.now();
-        let hold_ms = i64::try_from(self.hold_ms()).unwrap_or(i64::MAX);
+        let hold_ms = i64::from(self.call.hold_ms);
         let us = core.clock.own_us();
         // The time since the millisecond began that is sent.
         let into_ms = us.map_or(0, |us| us.rem_euclid(1000).unsigned_abs());
@@ -309,10 +282,7 @@ impl Flight {
                         .terms
                         .lease_ms
                         .is_some_and(|ms| core.now() >= ends_after(self.attempt_began, ms)),
-                    None => {
-                        self.call.requests > 0
-                            && core.latency.is_late(sent, took, reply.rate.interval_ms())
-                    }
+                    None => core.latency.is_late(sent, took, reply.rate.interval_ms()),
                 };
                 core.latency.record(sent, took);
                 let observed = Duration::from_micros(took);
@@ -323,9 +293,7 @@ impl Flight {
                     return Ok(None);
                 }
                 self.attempts.ended(false);
-                let hold = self.hold_ms().saturating_mul(1000);
-                let hold_end = self.attempt_began.saturating_add(hold).saturating_sub(into_ms);
-                return Ok(Some(Answered { reply, dated, hold_end, audited: audit_limit > 0 }));
+                return Ok(Some(Answered { reply, dated, audited: audit_limit > 0 }));
             }
             Err(error) => engine.name_member(error),
         };
@@ -355,7 +323,7 @@ impl Flight {
             id: self.id,
             expects_expired: self.known.expects_expired,
             audit_limit,
-            hold_ms: self.hold_ms(),
+            hold_ms: self.call.hold_ms.into(),
             earlier,
             share: self.call.share,
             reserve: self.call.reserve,

@@ -97,6 +97,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         deadline: 1_000_000_000,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     let mut acquire = Box::pin(engine.acquire(None, request));

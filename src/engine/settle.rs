@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::answer::{Answer, Caller, Decided, Granted, Verdict};
 use super::flight::{Answered, Flight};
 use super::headroom::{self, left_of, most_permits};
-use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
@@ -75,14 +74,9 @@ impl Flight {
         }
         // Not before: an observer that hears of it may call the client.
         engine.server_answered();
-        // Callers with a headroom lease nothing. But a call that finds another rate ends the leases under the old one.
-        if headroom.is_none() || is_other_rate {
-            // Otherwise leased permits would go to callers that come after one that must wait.
-            let ends_leases = is_other_rate || has_waiters;
-            // The requests of a lease are behind those of the callers.
-            let left = all.saturating_sub(granted);
-            let lease = Lease { entry: entry.clone(), left, end: answered.hold_end };
-            engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
+        // Callers with a headroom lease nothing, but a call that finds another rate ends the leases under the old one.
+        if is_other_rate || has_waiters && headroom.is_none() {
+            engine.opt_ins.leases.end_all(engine);
         }
         engine.give_back_reservation(left_over);
         engine.give_back_reservation(unwanted);

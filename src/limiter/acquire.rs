@@ -279,11 +279,14 @@ impl RateLimiter {
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let engine = self.engine();
         let due = request.due(engine.core.now());
-        let verdict = engine.acquire(None, request.clone()).await;
+        let mut verdict = engine.acquire(None, request.clone()).await;
         if let Ok(Answer::Denied { decided, .. }) = &verdict
             && engine.leases().return_and_wait(engine, request.fewest(), decided.left, due).await
         {
-            return engine.acquire(None, request.again(due, engine.core.now())).await;
+            verdict = engine.acquire(None, request.again(due, engine.core.now())).await;
+        }
+        if let Ok(Answer::Granted(granted)) = &verdict {
+            engine.leases().used(engine, granted.permits());
         }
         verdict
     }
@@ -296,6 +299,7 @@ impl RateLimiter {
             deadline: micros(self.deadline),
             costs: None,
             up_to: false,
+            hold_ms: 0,
             create: self.rate.clone(),
         }
     }

@@ -114,7 +114,7 @@ impl ObservedCall {
         self.operation
     }
 
-    /// The number of acquires that share the call; 0 for other operations, and for a call that only leases.
+    /// The number of acquires that share the call, that of a lease included; 0 for other operations.
     pub fn requests(&self) -> u64 {
         self.requests
     }

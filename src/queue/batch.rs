@@ -86,11 +86,12 @@ impl<C> Queue<C> {
             is_included.then(|| (waiter.group(now), waiter.request.costs.as_ref()))
         });
         let (groups, costs, taken) = combine(requests);
-        let (mut due, mut shortest_deadline) = (Time::MAX, Time::MAX);
+        let (mut due, mut shortest_deadline, mut hold_ms) = (Time::MAX, Time::MAX, 0);
         for waiter in self.waiters.range_mut(..taken) {
             waiter.begin_deadline(now);
             due = due.min(waiter.due);
             shortest_deadline = shortest_deadline.min(waiter.request.deadline);
+            hold_ms = hold_ms.max(waiter.request.hold_ms);
         }
         self.head_block = None;
         self.ask_now = false;
@@ -105,15 +106,7 @@ impl<C> Queue<C> {
         let create = creates.and_then(|it| it.create.as_deref().copied());
         self.in_flight = Some(taken);
         let requests = taken as u64;
-        Call { groups, requests, costs, create, share, reserve, due, shortest_deadline }
-    }
-
-    /// Begins a call without callers; the queue must be idle. Its reply is handled like any other, with no
-    /// outcomes.
-    pub(crate) fn call_without_callers(&mut self) -> Call {
-        debug_assert!(self.is_idle());
-        self.in_flight = Some(0);
-        Call { due: Time::MAX, shortest_deadline: Time::MAX, ..Call::default() }
+        Call { groups, requests, costs, create, share, reserve, due, shortest_deadline, hold_ms }
     }
 
     /// The caller of the call in flight, if there is exactly one.

@@ -44,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) costs: Option<Arc<MemberCosts>>,
     /// The request takes what there is: at least one permit, at most `permits`. It never waits.
     pub(crate) up_to: bool,
+    /// How far ahead what its call is granted is dated, in ms: the hold of a lease, which it fetches; otherwise 0.
+    pub(crate) hold_ms: u32,
     /// The rate to create the limiter with if there is none. It is shared because every waiting request has it.
     pub(crate) create: Option<Arc<Rate>>,
 }
@@ -126,6 +128,8 @@ pub(crate) struct Call {
     pub(crate) due: Time,
     /// The shortest of the callers' deadlines, as a duration.
     pub(crate) shortest_deadline: Time,
+    /// How far ahead its grants are dated, in ms.
+    pub(crate) hold_ms: u32,
 }
 
 /// Callers that time out while a call is in flight.
@@ -162,6 +166,7 @@ mod tests {
                 deadline: 900,
                 costs: None,
                 up_to: false,
+                hold_ms: 0,
                 create: None,
             };
             let due = request.due(begun);

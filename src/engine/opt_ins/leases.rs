@@ -1,7 +1,7 @@
 //! Leases: permits acquired ahead of use and granted locally until the end of their hold.
 //!
-//! A lease is one entry of the log, dated with the end of its hold. It piggybacks on a regular call, as
-//! requests of one permit each behind those of the callers. Unused permits are given back out of that entry
+//! A lease is fetched by a request in the queue, behind those of the callers of the next call, which takes what is left.
+//! All grants of that call are dated with the end of the hold. Unused permits are given back out of the call's entry
 //! ([`crate::engine::refund`]), so nothing is lost or returned twice.
 //!
 //! The hold is measured on the runtime's clock, starting before the clock that dates the entry is read, so
@@ -10,20 +10,21 @@
 //! compared, and with a manual clock they are compared before each use. With the server's clock, the entry
 //! is dated later than the start of the hold, by the time the call takes to reach the server.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::future::{Either, join_all, select};
 use tokio::sync::oneshot;
 
 use super::usage::LeaseUsage;
+use crate::engine::answer::{Answer, Caller, Verdict};
 use crate::engine::refund::{Entry, RefundInFlight};
 use crate::engine::tasks::Tasks;
 use crate::engine::{Core, Engine, driver, micros};
 use crate::observe::{Count, CountPart};
-use crate::queue::Time;
+use crate::options::LeaseTerms;
+use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Queue, Request, Time};
 use crate::rate::Rate;
 use crate::rt::{self, Mutex, lock};
-use crate::store::RequestGroup;
 
 /// The number of times that a lease is checked during its hold.
 const LOOKS: u64 = 4;
@@ -46,7 +47,10 @@ struct State {
     last_take: Time,
     /// A take that leaves fewer permits than this requests another lease.
     low: u64,
-    is_call_wanted: bool,
+    /// To be fetched although no caller asks the server.
+    is_wanted: bool,
+    /// Alive while a lease is being fetched.
+    fetching: Weak<()>,
     /// The number of reasons not to lease now, such as this client replacing the limiter or having closed.
     suspensions: u32,
     /// Incremented with each suspension: a lease requested before it belongs to the previous limiter. Also with each
@@ -58,32 +62,14 @@ struct State {
     observed: CountPart,
 }
 
-pub(in crate::engine) struct Lease {
-    pub(in crate::engine) entry: Arc<Entry>,
-    pub(in crate::engine) left: u64,
-    pub(in crate::engine) end: Time,
-}
-
-#[derive(Debug)]
-pub(crate) struct LeaseRequest {
-    pub(crate) permits: u64,
-    /// How far ahead the call's grants are dated.
-    pub(crate) hold_ms: u64,
-    epoch: u64,
+struct Lease {
+    entry: Arc<Entry>,
+    left: u64,
+    end: Time,
 }
 
 /// Permits of an entry that must be given back once no lock is held.
 pub(crate) type Leftover = (Arc<Entry>, u64);
-
-/// Adds the requests of a lease to those of its call. Each is for one permit, so that whatever is left is
-/// leased. They join the last group if it is of the same kind, because the script has a shortcut for a
-/// single group that does not fit.
-pub(crate) fn add_lease_requests(groups: &mut Vec<RequestGroup>, count: u64) {
-    match groups.last_mut() {
-        Some(last) if (last.permits, last.max_wait_ms) == (1, 0) => last.count += count,
-        _ => groups.push(RequestGroup { permits: 1, max_wait_ms: 0, count }),
-    }
-}
 
 impl Leases {
     /// Takes permits out of a lease; returns its entry, and the permits left in it.
@@ -107,7 +93,7 @@ impl Leases {
         state.last_take = now;
         state.usage.add(now, micros(terms.hold), permits);
         let runs_low = held >= state.low && held - permits < state.low;
-        state.is_call_wanted |= runs_low;
+        state.is_wanted |= runs_low;
         drop(state);
         if runs_low && let Ok(lane) = engine.lane(None) {
             // Request a call for the next lease, to follow the one in flight if there is one.
@@ -123,39 +109,51 @@ impl Leases {
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    pub(in crate::engine) fn is_call_wanted(&self, engine: &Engine) -> bool {
-        engine.options().lease.is_some() && lock(&self.state).is_call_wanted
-    }
-
-    /// The lease for the next call to request, given the rate at the last answer.
-    pub(in crate::engine) fn request(
-        &self,
-        engine: &Engine,
-        rate: Option<Rate>,
-    ) -> Option<LeaseRequest> {
-        let terms = engine.options().lease?;
-        let mut state = lock(&self.state);
-        state.is_call_wanted = false;
-        let rate = rate.filter(|_| state.suspensions == 0)?;
-        let hold_ms = terms.hold.as_millis() as u64;
-        // A limiter may vanish this long after its last call: its log must not go before the lease.
-        let outlives_hold = match rate.keep_alive_ms() {
-            0 => true,
-            keep_alive => hold_ms <= keep_alive.saturating_sub(rate.interval_ms()),
-        };
-        let held = state.held();
-        if !outlives_hold || state.has_next() || held > 0 && held >= state.low {
-            return None;
+    /// Adds the request of a lease to the next call of this queue, which has no headroom.
+    pub(in crate::engine) fn join(&self, engine: &Arc<Engine>, queue: &mut Queue<Caller>) {
+        let Some(terms) = engine.options().lease else { return };
+        // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients' waiters.
+        let is_idle = queue.is_idle();
+        if queue.has_waited() || !is_idle && queue.is_exhausted() {
+            return;
         }
-        let all = match terms.permits {
-            Some(permits) => permits.into(),
-            None => state.usage.wanted(engine.core.now(), micros(terms.hold)),
+        let (permits, epoch, fetching) = {
+            let knowledge = engine.knowledge();
+            let mut state = lock(&self.state);
+            let is_wanted = std::mem::take(&mut state.is_wanted);
+            let rate = knowledge.rate.filter(|_| is_wanted || !is_idle);
+            let Some(permits) = rate.and_then(|rate| state.wanted(engine, terms, rate)) else {
+                return;
+            };
+            let fetching = Arc::new(());
+            state.fetching = Arc::downgrade(&fetching);
+            (permits, state.epoch, fetching)
         };
-        let permits = all.saturating_sub(held).min(rate.permits());
-        let request = LeaseRequest { permits, hold_ms, epoch: state.epoch };
-        drop(state);
         // Afterwards: a stand-in that comes now refuses what has been asked for.
-        (permits > 0 && !engine.has_stand_in()).then_some(request)
+        if engine.has_stand_in() {
+            return;
+        }
+        let request = Request {
+            permits,
+            max_wait: MaxWait::None,
+            deadline: micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE),
+            costs: None,
+            up_to: true,
+            hold_ms: terms.hold.as_millis() as u32,
+            create: None,
+        };
+        let end = engine.core.now().saturating_add(micros(terms.hold));
+        let (caller, outcome) = Caller::new();
+        if queue.arrive(|| engine.core.now(), request, caller).is_err() {
+            return;
+        }
+        let engine = engine.clone();
+        engine.core.clone().spawn(async move {
+            if let Ok(verdict) = outcome.await {
+                engine.leases().fetched(&engine, verdict, permits, end, epoch);
+            }
+            drop(fetching);
+        });
     }
 
     /// Begins a new epoch, because a stand-in comes: it does not count what has been asked for and is answered later.
@@ -167,42 +165,36 @@ impl Leases {
         (leased, state.in_use.iter().map(|lease| lease.end).max().unwrap_or(0))
     }
 
-    /// Records the answer to a call, which brought this lease; it has no permits if none were requested or
-    /// left. `ends_all` is set if another call is waiting for permits, which later calls must not overtake,
-    /// or if the rate has changed.
-    pub(in crate::engine) fn replied(
-        &self,
-        engine: &Arc<Engine>,
-        request: Option<&LeaseRequest>,
-        lease: Lease,
-        ends_all: bool,
-    ) {
-        let Some(terms) = engine.options().lease else { return };
-        engine.observer.counted(Count::Leased, lease.left);
+    /// Records what became of a lease of `permits` that was asked for.
+    fn fetched(&self, engine: &Arc<Engine>, verdict: Verdict, permits: u64, end: Time, epoch: u64) {
+        let (Some(terms), Ok(answer)) = (engine.options().lease, verdict) else { return };
+        let lease = match answer {
+            Answer::Granted(granted) => {
+                let left = granted.permits();
+                Some(Lease { entry: granted.take().entry.clone(), left, end })
+            }
+            Answer::Denied { .. } | Answer::Refused(_) => None,
+        };
+        let leased = lease.as_ref().map_or(0, |lease| lease.left);
+        engine.observer.counted(Count::Leased, leased);
         let (ended, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
-            let hold = micros(terms.hold);
-            state.usage.add(now, hold, lease.entry.granted - lease.left);
-            if ends_all {
-                state.end(left, |_| true);
-            }
-            if let Some(request) = request {
-                state.usage.answered(now, hold, lease.left == request.permits);
-            }
+            state.fetching = Weak::new();
+            state.usage.answered(now, micros(terms.hold), leased == permits);
+            let lease = lease?;
             // If this client replaces the limiter meanwhile, it is unknown which of the two came first, and
             // the permits could be used in addition to all of the new limiter's. Another runtime may also
             // have taken a lease at the same time.
-            let is_current = request.is_some_and(|request| request.epoch == state.epoch);
-            if lease.left == 0 || ends_all || !is_current || lease.end <= now || state.has_next() {
-                left.extend((lease.left > 0).then_some((lease.entry, lease.left)));
+            if epoch != state.epoch || end <= now || state.has_next() {
+                left.push((lease.entry, lease.left));
                 return None;
             }
             state.low = match terms.permits {
                 Some(permits) => u64::from(permits).div_ceil(2),
-                None => lease.left.div_ceil(4),
+                None => leased.div_ceil(4),
             };
             state.last_take = now;
-            state.usable_until = state.usable_until.min(lease.end);
+            state.usable_until = state.usable_until.min(end);
             state.in_use.push(lease);
             if state.expiry_task.as_ref().is_some_and(|task| !task.is_closed()) {
                 return None;
@@ -214,6 +206,12 @@ impl Leases {
         if let Some(ended) = ended {
             start_expiry(engine, ended);
         }
+    }
+
+    /// Records that the store has granted permits to a caller.
+    pub(crate) fn used(&self, engine: &Engine, permits: u64) {
+        let Some(terms) = engine.options().lease else { return };
+        lock(&self.state).usage.add(engine.core.now(), micros(terms.hold), permits);
     }
 
     /// Ends leases that have run out, or that were not used for half their hold. Returns the time of the
@@ -274,13 +272,22 @@ impl Leases {
         self.update(engine, |state, left| {
             state.suspensions += 1;
             state.epoch += 1;
-            state.is_call_wanted = false;
+            state.is_wanted = false;
             state.end(left, |_| true);
         });
     }
 
     pub(in crate::engine) fn resume(&self) {
         lock(&self.state).suspensions -= 1;
+    }
+
+    /// Ends all leases, and those that are asked for: somebody waits for permits, whom later callers must not overtake, or
+    /// the rate has changed.
+    pub(in crate::engine) fn end_all(&self, engine: &Arc<Engine>) {
+        if engine.options().lease.is_some() {
+            self.suspend(engine);
+            self.resume();
+        }
     }
 
     /// The number of permits that are leased and unused.
@@ -316,6 +323,27 @@ impl Leases {
 }
 
 impl State {
+    /// How many permits the next lease should have, if one may be fetched now.
+    fn wanted(&mut self, engine: &Engine, terms: LeaseTerms, rate: Rate) -> Option<u64> {
+        // A limiter may vanish this long after its last call: its log must not go before the lease.
+        let outlives_hold = match rate.keep_alive_ms() {
+            0 => true,
+            keep_alive => {
+                terms.hold.as_millis() as u64 <= keep_alive.saturating_sub(rate.interval_ms())
+            }
+        };
+        let held = self.held();
+        let is_fetching = self.fetching.strong_count() > 0 || self.has_next();
+        if self.suspensions > 0 || !outlives_hold || is_fetching || held > 0 && held >= self.low {
+            return None;
+        }
+        let all = match terms.permits {
+            Some(permits) => permits.into(),
+            None => self.usage.wanted(engine.core.now(), micros(terms.hold)),
+        };
+        Some(all.saturating_sub(held).min(rate.permits())).filter(|permits| *permits > 0)
+    }
+
     fn held(&self) -> u64 {
         self.in_use.iter().map(|lease| lease.left).sum()
     }

@@ -102,8 +102,7 @@ impl Engine {
     /// Ends leases and remembered denials: a call for a key, or of a group, has met another rate. The limiter's own calls
     /// end them as they record what they have leased and denied.
     pub(super) fn rate_has_changed(self: &Arc<Self>) {
-        self.opt_ins.leases.suspend(self);
-        self.opt_ins.leases.resume();
+        self.opt_ins.leases.end_all(self);
         self.forget_denials();
     }
 
@@ -121,7 +120,8 @@ impl Engine {
             let outdated = has_grants || is_other_rate;
             // The answer does not account for permits that this client holds in leases, or gets in one by this call; and
             // what is refused so that it is left to others is not refused them.
-            let has_leases = self.opt_ins.leases.held() > 0 || has_grants && flight.lease.is_some();
+            let has_leases =
+                self.opt_ins.leases.held() > 0 || has_grants && flight.call.hold_ms > 0;
             let groups = &flight.call.groups;
             let refused = fewest_refused(groups, &reply.outcomes)
                 .filter(|_| !has_leases && flight.lane.headroom.is_none())

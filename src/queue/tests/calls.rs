@@ -59,6 +59,7 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
         deadline: DEADLINE,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     arrives(&mut queue, || 0, request.clone(), 0);
@@ -77,6 +78,7 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
         deadline: 10,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     arrives(&mut queue, || 0, request.clone(), 0);
@@ -101,6 +103,7 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
         deadline: 100,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     arrives(&mut queue, || 0, request.clone(), 0);
@@ -124,6 +127,7 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
         deadline,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     arrives(&mut queue, || 0, within(3000), 0);
@@ -149,6 +153,7 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
         deadline: 100,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     for permits in 1..=257 {
@@ -172,6 +177,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
         deadline: 100,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     arrives(&mut queue, || 0, waiting.clone(), 0);
@@ -195,6 +201,7 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         deadline: DEADLINE,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
@@ -225,6 +232,7 @@ const UP_TO: Request = Request {
     deadline: DEADLINE,
     costs: None,
     up_to: true,
+    hold_ms: 0,
     create: None,
 };
 
@@ -281,7 +289,13 @@ fn a_request_that_exceeds_its_own_rate_creates_no_limiter_for_others() {
     let mut queue: Queue<u32> = Queue::default();
     let rates = [5, 20].map(Rate::per_second);
     for (caller, rate) in rates.into_iter().enumerate() {
-        let request = Request { permits: 10, up_to: false, create: Some(Arc::new(rate)), ..UP_TO };
+        let request = Request {
+            permits: 10,
+            up_to: false,
+            hold_ms: 0,
+            create: Some(Arc::new(rate)),
+            ..UP_TO
+        };
         arrives(&mut queue, || 0, request, caller as u32);
     }
     let Step::Call(call) = queue.step(0).0 else { panic!() };

@@ -382,6 +382,7 @@ impl Fleet {
             deadline: SECOND,
             costs: None,
             up_to: false,
+            hold_ms: 0,
             create: None,
         };
         let now = self.now;

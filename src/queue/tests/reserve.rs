@@ -21,6 +21,7 @@ impl Head {
             deadline: SECOND,
             costs: None,
             up_to: false,
+            hold_ms: 0,
             create: None,
         };
         let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
@@ -122,8 +123,15 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     let max_wait = MaxWait::Until(at + 2 * SECOND);
-    let newcomer =
-        Request { permits: 3, max_wait, deadline: SECOND, costs: None, up_to: false, create: None };
+    let newcomer = Request {
+        permits: 3,
+        max_wait,
+        deadline: SECOND,
+        costs: None,
+        up_to: false,
+        hold_ms: 0,
+        create: None,
+    };
     head.queue.arrive(|| at + 1, newcomer.clone(), ()).unwrap();
     assert_eq!(head.queue.step(at + 1).0, Step::SleepUntil(at + 700 * MS));
 }

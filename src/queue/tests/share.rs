@@ -56,6 +56,7 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
         deadline: DEADLINE,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     queue.arrive(|| 0, head.clone(), 0).unwrap();

@@ -67,6 +67,7 @@ fn a_deadline_that_has_begun_stays() {
         deadline: DEADLINE,
         costs: None,
         up_to: false,
+        hold_ms: 0,
         create: None,
     };
     queue.arrive(|| 0, head.clone(), 0).unwrap();

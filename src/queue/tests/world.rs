@@ -154,8 +154,15 @@ impl World {
             Some(time) => MaxWait::Until(self.now + time),
         };
         let create = create.map(Arc::new);
-        let request =
-            Request { permits, max_wait, deadline: DEADLINE, costs: None, up_to: false, create };
+        let request = Request {
+            permits,
+            max_wait,
+            deadline: DEADLINE,
+            costs: None,
+            up_to: false,
+            hold_ms: 0,
+            create,
+        };
         let ticket = self.queue.next_ticket;
         let fate = match self.queue.arrive(|| self.now, request.clone(), ticket) {
             Ok(given) => {

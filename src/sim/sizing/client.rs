@@ -5,7 +5,6 @@ use super::demand::Random;
 use super::lease::{ClientLeases, HeldLease};
 use super::server::keys;
 use crate::engine::Knowledge;
-use crate::engine::opt_ins::leases::add_lease_requests;
 use crate::queue::{Call, MaxWait, Queue, Request, Step, Time};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, LimitCall, Outcome, RefundCall};
@@ -18,6 +17,9 @@ pub(super) const T0: i64 = 1_700_000_000_000;
 pub(super) fn epoch_ms(now: Time) -> i64 {
     T0 + (now / 1000) as i64
 }
+
+/// The caller of a lease.
+const LEASE: Time = Time::MAX;
 
 /// A call on its way, and what its sender remembers of it.
 pub(super) struct Sent {
@@ -38,6 +40,16 @@ pub(super) struct Effects {
     pub(super) look_at: Option<Time>,
 }
 
+const ONE: Request = Request {
+    permits: 1,
+    max_wait: MaxWait::None,
+    deadline: 3_000_000,
+    costs: None,
+    up_to: false,
+    hold_ms: 0,
+    create: None,
+};
+
 pub(super) struct FleetClient {
     tag: ClientTag,
     pub(super) limiter: usize,
@@ -52,6 +64,7 @@ pub(super) struct FleetClient {
     greedy: bool,
     leases: Option<ClientLeases>,
     wants_lease: bool,
+    is_calling: bool,
     looks: bool,
     denial_memory: bool,
     denied_until: Time,
@@ -75,6 +88,7 @@ impl FleetClient {
             greedy: false,
             leases: None,
             wants_lease: false,
+            is_calling: false,
             looks: false,
             denial_memory: false,
             denied_until: 0,
@@ -109,15 +123,7 @@ impl FleetClient {
             return effects;
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
-        let request = Request {
-            permits: 1,
-            max_wait,
-            deadline: 3_000_000,
-            costs: None,
-            up_to: false,
-            create: None,
-        };
-        match self.queue.arrive(|| now, request, now) {
+        match self.queue.arrive(|| now, Request { max_wait, ..ONE }, now) {
             Err(_) => effects.answered.push(now),
             Ok(_) => self.step(now, &mut effects),
         }
@@ -126,48 +132,50 @@ impl FleetClient {
 
     /// What the queue does next.
     pub(super) fn step(&mut self, now: Time, effects: &mut Effects) {
+        let leased = if self.is_calling { 0 } else { self.join_lease(now) };
         let (step, refused) = self.queue.step(now);
         effects.answered.extend(refused.into_iter().map(|(arrived, _)| arrived));
         match step {
-            Step::Call(call) => self.send(now, call, effects),
+            Step::Call(call) => self.send(now, call, leased, effects),
             Step::SleepUntil(time) => {
                 self.step_at = time;
                 effects.step_at = Some(time);
-            }
-            Step::Idle if self.wants_lease && self.lease_request(now).is_some() => {
-                let call = self.queue.call_without_callers();
-                self.send(now, call, effects);
             }
             Step::Idle => {}
         }
     }
 
-    fn lease_request(&mut self, now: Time) -> Option<u64> {
-        // As `engine::driver`: nothing is taken ahead of those that wait.
-        let leases = self.leases.as_mut().filter(|_| self.known.rate.is_some())?;
-        let is_open = !self.queue.has_waited() && !self.queue.is_exhausted();
-        leases.request(now, self.rate.permits()).filter(|_| is_open)
+    /// As `Leases::join`. Returns the permits that the next call is to lease.
+    fn join_lease(&mut self, now: Time) -> u64 {
+        let is_idle = self.queue.is_idle();
+        // Nothing is taken ahead of those that wait.
+        if self.queue.has_waited() || !is_idle && self.queue.is_exhausted() {
+            return 0;
+        }
+        let is_wanted = std::mem::take(&mut self.wants_lease) || !is_idle;
+        let knows_rate = self.known.rate.is_some();
+        let leases = self.leases.as_mut().filter(|_| knows_rate && is_wanted);
+        let wanted = leases.and_then(|leases| {
+            let hold_ms = leases.hold_ms() as u32;
+            Some((leases.request(now, self.rate.permits())?, hold_ms))
+        });
+        let Some((permits, hold_ms)) = wanted else { return 0 };
+        let request = Request { permits, hold_ms, up_to: true, ..ONE };
+        if self.queue.arrive(|| now, request, LEASE).is_ok() { permits } else { 0 }
     }
 
-    fn send(&mut self, now: Time, call: Call, effects: &mut Effects) {
-        let lease = self.lease_request(now);
-        self.wants_lease = false;
-        let mut groups = call.groups;
-        if let Some(permits) = lease {
-            add_lease_requests(&mut groups, permits);
-        }
+    fn send(&mut self, now: Time, call: Call, leased: u64, effects: &mut Effects) {
+        self.is_calling = true;
         let random = &mut self.random;
         let audit_limit = self.known.audit_limit(epoch_ms(now), || 1.0 - random.uniform());
-        let hold =
-            self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, ClientLeases::hold_ms);
         let (keys, seen) = (keys(self.limiter), self.known.seen);
-        let limit = LimitCall { keys, seen, create: None, groups };
+        let limit = LimitCall { keys, seen, create: None, groups: call.groups };
         let call = AcquireCall {
             now: Some(epoch_ms(now)),
             id: EntryId::random(self.tag, 1),
             expects_expired: self.known.expects_expired,
             audit_limit,
-            hold_ms: hold,
+            hold_ms: call.hold_ms.into(),
             earlier: Earlier::default(),
             share: call.share.filter(|_| !self.greedy),
             // Nobody asks for more than one permit here.
@@ -175,12 +183,13 @@ impl FleetClient {
             headroom: None,
             limits: vec![limit],
         };
-        effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });
+        effects.call = Some(Sent { call, at: now, leased });
     }
 
     /// The answer to a call arrives.
     pub(super) fn answered(&mut self, now: Time, sent: &Sent, reply: AcquireReply) -> Effects {
         let mut effects = Effects::default();
+        self.is_calling = false;
         self.known.learn(&sent.call.limits[0].groups, &reply, sent.call.audit_limit > 0);
         let mut has_waiters = false;
         for group in &reply.outcomes {
@@ -197,13 +206,17 @@ impl FleetClient {
         let all = reply.granted(&sent.call.limits[0].groups);
         let (settled, granted) =
             self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
-        effects.answered.extend(settled.into_iter().filter_map(|it| it.caller));
+        let of_lease =
+            settled.iter().filter(|it| it.caller == Some(LEASE) && it.outcome.is_grant());
+        let leased: u64 = of_lease.map(|it| it.permits).sum();
+        let callers = settled.into_iter().filter_map(|it| it.caller);
+        effects.answered.extend(callers.filter(|caller| *caller != LEASE));
+        let granted = granted - leased;
         effects.granted = granted;
         if let Some(leases) = &mut self.leases {
             leases.used(now, granted);
         }
         if let Some(leases) = self.leases.as_mut().filter(|_| sent.leased > 0) {
-            let leased = all - granted;
             let lease = HeldLease {
                 id: sent.call.id,
                 date: reply.entry_date,

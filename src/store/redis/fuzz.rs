@@ -90,6 +90,7 @@ fn settle(requests: u64, reply: AcquireReply) {
             deadline: 3_000_000,
             costs: None,
             up_to: false,
+            hold_ms: 0,
             create: None,
         };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
