@@ -8,6 +8,7 @@ use super::answer::tell_by_turns;
 use super::attempts::Attempts;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
+use super::latency::Latency;
 use super::opt_ins::denials::Denials;
 use super::refund::Entry;
 use super::reservation::Reservation;
@@ -132,6 +133,12 @@ impl Flight {
     /// to ask again if an answer is lost.
     fn attempt_limit(&self) -> Duration {
         Duration::from_micros(self.call.shortest_deadline / ATTEMPTS_PER_DEADLINE)
+    }
+
+    /// How long the answers take of where the call goes.
+    pub(super) fn latency(&self) -> Arc<Latency> {
+        let part = self.engine.core.store.part_of(&self.engine.keys);
+        self.lane.runtime.latency(part)
     }
 
     /// The total number of permits requested.
@@ -282,9 +289,9 @@ impl Flight {
                         .terms
                         .lease_ms
                         .is_some_and(|ms| core.now() >= ends_after(self.attempt_began, ms)),
-                    None => core.latency.is_late(sent, took, reply.rate.interval_ms()),
+                    None => self.latency().is_late(sent, took, reply.rate.interval_ms()),
                 };
-                core.latency.record(sent, took);
+                self.latency().record(sent, took);
                 let observed = Duration::from_micros(took);
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 if is_late && reply.granted(&self.call.groups) > 0 {

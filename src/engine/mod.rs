@@ -60,7 +60,6 @@ pub(crate) mod tests;
 use group::GroupMember;
 pub(crate) use knowledge::Knowledge;
 use lane::Lane;
-use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
 use policy::Abandoned;
@@ -108,7 +107,6 @@ pub(crate) struct Core {
     pub(crate) origin: Instant,
     /// The latest time seen on the store's own clocks, epoch ms; 0 if none has been seen.
     server_time: Arc<AtomicI64>,
-    latency: Latency,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
     /// The decider that grants and denials of this client report.
@@ -158,7 +156,6 @@ impl Core {
             client_tag: ClientTag((rt::random() as u32).to_le_bytes()),
             origin: rt::now(),
             server_time: Arc::new(AtomicI64::new(0)),
-            latency: Latency::default(),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
             decided_by: DecidedBy::Store,

@@ -42,9 +42,11 @@ impl Flight {
         let engine = &self.engine;
         let policies = engine.limiters().filter_map(|it| it.rules.policy());
         let interval_ms = policies.map(|it| it.rate().interval_ms()).min()?;
+        let longest =
+            (!self.attempts.is_first()).then(|| self.latency().longest_on_time(interval_ms));
         let number = self.number.as_mut()?;
-        if !self.attempts.is_first() {
-            *number = number.again(engine.core.latency.longest_on_time(interval_ms));
+        if let Some(longest) = longest {
+            *number = number.again(longest);
         }
         Some(number.clone())
     }

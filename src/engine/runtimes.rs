@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::latency::Latency;
 use super::{Core, Tasks, closed, cut_off};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,11 +52,18 @@ pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     /// `None` once the runtime has ended, because a handle keeps its file descriptors open.
     pub(super) handle: Mutex<Option<Handle>>,
+    /// How long the answers take here of each part of the store: another runtime may be busier, and another node nearer.
+    latencies: Mutex<HashMap<u64, Arc<Latency>>>,
 }
 
 impl Runtime {
     fn new(handle: Handle) -> Arc<Self> {
-        Arc::new(Runtime { id: handle.id(), handle: Mutex::new(Some(handle)) })
+        let (id, handle) = (handle.id(), Mutex::new(Some(handle)));
+        Arc::new(Runtime { id, handle, latencies: Mutex::default() })
+    }
+
+    pub(super) fn latency(&self, part: u64) -> Arc<Latency> {
+        lock(&self.latencies).entry(part).or_default().clone()
     }
 
     /// Starts a task. A runtime that has ended, or is ending, drops it right here.

@@ -38,8 +38,9 @@ pub(crate) use counting::CountingStore;
 
 impl Core {
     /// The longest that an answer may take at this interval without needing confirmation.
-    pub(crate) fn longest_on_time_ms(&self, interval_ms: u64) -> u64 {
-        self.latency.longest_on_time(interval_ms).div_ceil(1000)
+    pub(crate) fn longest_on_time_ms(self: &Arc<Self>, interval_ms: u64) -> u64 {
+        let current = self.runtime().unwrap().latency(0);
+        current.longest_on_time(interval_ms).div_ceil(1000)
     }
 }
 
