@@ -345,18 +345,22 @@ impl Drop for Watch {
 
 #[cfg(not(all(test, shuttle)))]
 pub(super) fn start_thread() -> Result<Watched, Error> {
-    let failed =
-        |error| Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_source(error);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let handle = runtime.handle().clone();
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_source(error)
+    };
     let (client_lives, client_gone) = oneshot::channel::<()>();
-    std::thread::Builder::new()
-        .name("redisson-limiter".to_owned())
-        .spawn(move || {
+    let (built, handle) = std::sync::mpsc::sync_channel(1);
+    // The thread builds it: if there can be no thread, a runtime must not be dropped here, within another one.
+    let thread = std::thread::Builder::new().name("redisson-limiter".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let _ = built.send(runtime.as_ref().map(|it| it.handle().clone()).map_err(|e| e.kind()));
+        if let Ok(runtime) = runtime {
             let _ = runtime.block_on(client_gone);
-        })
-        .map_err(failed)?;
+        }
+    });
+    thread.map_err(failed)?;
+    let handle = handle.recv().unwrap_or(Err(std::io::ErrorKind::Other));
+    let handle = handle.map_err(|kind| failed(kind.into()))?;
     Ok(Watched { runtime: Runtime::new(handle), _client_lives: client_lives })
 }
 

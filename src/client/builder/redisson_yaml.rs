@@ -222,13 +222,10 @@ impl Reader {
         ))
     }
 
-    /// A cluster has one database.
     fn read_database(&mut self) -> Result<(), Why> {
-        if self.kind != "clusterServersConfig" {
-            let database = self.number("database")?;
-            let access = &mut self.builder.access;
-            access.database = access.database.or(database.filter(|database| *database > 0));
-        }
+        let database = self.number("database")?;
+        let access = &mut self.builder.access;
+        access.database = access.database.or(database.filter(|database| *database > 0));
         Ok(())
     }
 
@@ -318,7 +315,11 @@ impl Reader {
 
     /// Takes a setting out; `None` if it is this class, which Redisson uses by default.
     fn take_unless_default(&mut self, name: &str, class: &str) -> Option<Node> {
-        self.take(name).filter(|node| !matches!(node, Node::Map(map) if map.class == class))
+        let is_default = |map: &Map| {
+            let package = map.class.strip_suffix(class);
+            package.is_some_and(|it| it.starts_with("org.redisson.") && it.ends_with('.'))
+        };
+        self.take(name).filter(|node| !matches!(node, Node::Map(map) if is_default(map)))
     }
 
     fn text(&mut self, name: &str) -> Result<Option<String>, Why> {

@@ -15,13 +15,18 @@ use redis::{Cmd, Pipeline};
 use super::*;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
-/// would make its own attempt on a server that is away.
+/// would make its own attempt on a server that is away. It doubles with each further failure, up to the longest.
 const BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 
-/// The least time for an attempt to connect, whatever the deadline of the call that begins it: otherwise a client with
-/// a short deadline would never connect over a distant link, and would end the attempts that others await. It bounds
-/// how long an attempt at an address that hangs keeps the next one waiting.
+/// How long an attempt to connect may take, at least and at most, whatever the deadline of the call that begins it. With
+/// less, a client with a short deadline would never connect over a distant link, and would end the attempts that others
+/// await; with more, an attempt at an address that hangs would keep the next one waiting.
 const CONNECT: Duration = Duration::from_secs(1);
+const LONGEST_CONNECT: Duration = Duration::from_secs(5);
+
+/// A call that is given up sooner says nothing about its connection.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The connections to the server that takes calls, by runtime.
 pub(crate) struct Connections {
@@ -124,11 +129,15 @@ impl Connections {
             return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
         }
         let connection = self.of_current_runtime();
-        // The connection that the commands were handed to, and the number of its replies until then.
-        let mut handed_over: Option<(Arc<OpenConnection>, u64)> = None;
+        let mut handed_over = None;
         let attempt = async {
             let open = connection.open(self, deadline).await?;
-            handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
+            handed_over = Some(HandedOver {
+                connection: &connection,
+                open: open.clone(),
+                replies: open.replies.load(Ordering::Relaxed),
+                dead_at: Instant::now() + deadline.min(PATIENCE),
+            });
             let mut stream = open.connection.clone();
             let result = stream.send_packed_commands(commands, 0, commands.len()).await;
             open.replies.fetch_add(1, Ordering::Relaxed);
@@ -148,14 +157,10 @@ impl Connections {
             return result;
         }
         let timeout = |execution| Error::new(ErrorKind::Timeout, execution);
-        let Some((open, before)) = handed_over else {
+        let Some(handed_over) = handed_over else {
             return Err(timeout(Execution::NotExecuted));
         };
-        // No reply since then: the connection may be dead, and the next call opens another.
-        if open.replies.load(Ordering::Relaxed) == before {
-            connection.forget(&open, "no answer");
-        }
-        Err(timeout(Execution::Unknown).with_server(Some(open.server.clone())))
+        Err(timeout(Execution::Unknown).with_server(Some(handed_over.open.server.clone())))
     }
 
     /// Hears what is announced on this channel of the server, until the connection for it is lost.
@@ -164,8 +169,28 @@ impl Connections {
     }
 }
 
+/// The connection that commands were handed to, and the number of its replies until then.
+struct HandedOver<'a> {
+    connection: &'a Connection,
+    open: Arc<OpenConnection>,
+    replies: u64,
+    dead_at: Instant,
+}
+
+impl Drop for HandedOver<'_> {
+    /// Also if the caller gives up: without any reply since then the connection may be dead, and the next call opens
+    /// another.
+    fn drop(&mut self) {
+        let is_silent = self.open.replies.load(Ordering::Relaxed) == self.replies;
+        if is_silent && Instant::now() >= self.dead_at {
+            self.connection.forget(&self.open, "no answer");
+        }
+    }
+}
+
 impl Connection {
-    /// The open connection, or a new one. An attempt to connect may take up to `limit`, and at least [`CONNECT`].
+    /// The open connection, or a new one. An attempt to connect may take up to `limit`, within [`CONNECT`] and
+    /// [`LONGEST_CONNECT`].
     async fn open(
         self: &Arc<Self>,
         connections: &Arc<Connections>,
@@ -176,12 +201,13 @@ impl Connection {
                 let mut last = lock(&self.last);
                 match last.as_ref().map(|attempt| (attempt, attempt.peek())) {
                     Some((_, Some(Ok(open)))) if !open.is_closed() => return Ok(open.clone()),
-                    Some((_, Some(Err((at, error))))) if at.elapsed() < BACKOFF => {
+                    Some((_, Some(Err((at, error))))) if at.elapsed() < self.back_off() => {
                         return Err(error.clone());
                     }
                     Some((under_way, None)) => (under_way.clone(), None),
                     _ => {
-                        let attempt = self.connect(connections.clone(), limit.max(CONNECT));
+                        let attempt = self
+                            .connect(connections.clone(), limit.clamp(CONNECT, LONGEST_CONNECT));
                         let before = last.replace(attempt.clone());
                         (attempt, before)
                     }
@@ -193,6 +219,11 @@ impl Connection {
             // Then look again: it may have ended long ago, if all that awaited it had given up before.
             _ = attempt.await;
         }
+    }
+
+    fn back_off(&self) -> Duration {
+        let (_, failures) = *lock(&self.history);
+        (BACKOFF * (1 << failures.saturating_sub(1).min(3))).min(LONGEST_BACKOFF)
     }
 
     fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Opening {

@@ -93,13 +93,10 @@ impl RedisStore {
         let mut value = self.send(&command, limit).await?;
         // More than once if each limiter of a group has other parameters, or if a window ends meanwhile.
         while let Some(again) = call.corrected(ServerAnswer::of(&value)) {
-            let left = limit.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                break;
-            }
             call = again;
             command = call.command(&keys, true);
-            value = self.send(&command, left).await?;
+            // Without any time left this fails: the answer so far says that nothing has been done.
+            value = self.send(&command, limit.saturating_sub(started.elapsed())).await?;
         }
         let value = reply::accepted(value)?;
         let answer = ServerAnswer::of(&value);

@@ -142,7 +142,8 @@ pub(super) fn is_no_script(value: &Value) -> bool {
 
 pub(super) fn is_of_replica(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
-    says(error.code(), error.details().unwrap_or_default(), "READONLY")
+    let is = |kind| says(error.code(), error.details().unwrap_or_default(), kind);
+    is("READONLY") || is("MASTERDOWN")
 }
 
 /// Whether the server closes the connection: to a client that has not logged in, a command of more than ten arguments is a

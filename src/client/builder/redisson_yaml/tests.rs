@@ -207,9 +207,20 @@ fn addresses_and_credentials_mean_what_they_mean_to_redisson() {
 
 #[test]
 fn a_class_of_ones_own_is_no_default_whatever_its_name() {
-    let text = "singleServerConfig: {address: 'redis://db'}\n\
-                nameMapper: !<com.example.DefaultPrefixMapper> {}\n";
-    assert!(refused(text).contains("what nameMapper does cannot be known"), "{}", refused(text));
+    for class in ["DefaultPrefixMapper", "DefaultNameMapper"] {
+        let text = format!(
+            "singleServerConfig: {{address: 'redis://db'}}\nnameMapper: !<com.example.{class}> {{}}\n"
+        );
+        let why = refused(&text);
+        assert!(why.contains("what nameMapper does cannot be known"), "{why}");
+    }
+}
+
+/// From 4.0, Redisson selects it at every node.
+#[test]
+fn a_cluster_may_have_databases() {
+    let file = read("clusterServersConfig: {nodeAddresses: ['redis://db:7000'], database: 2}\n");
+    assert_eq!((file.builder.access.database, ignored(&file).len()), (Some(2), 0));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn node<'a>(
 
 fn class(tag: &Tag) -> String {
     let class = format!("{}{}", tag.handle, tag.suffix);
-    class.rsplit(['.', '!']).next().unwrap_or_default().to_owned()
+    class.trim_start_matches('!').to_owned()
 }
 
 /// The variables in a text, `${name}` or `${name:-default}`: where, name and default. As in Redisson, a name consists of
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(map.take("c"), None);
         assert!(matches!(map.take("d"), Some(Node::List(list)) if list.len() == 2));
         let Some(Node::Map(mut inner)) = map.take("e") else { panic!("{map:?}") };
-        assert_eq!(inner.class, "X");
+        assert_eq!(inner.class, "org.redisson.X");
         assert_eq!(inner.take("f"), said("yes"));
         assert_eq!(map.entries, []);
         let deep = format!("a: {}", "[".repeat(100_000));

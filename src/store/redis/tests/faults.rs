@@ -233,6 +233,27 @@ async fn a_slow_answer_does_not_cost_the_connection() {
     granted(&store).await;
 }
 
+/// Otherwise every call would hang until the kernel gives up, if what is between has forgotten the connection.
+#[tokio::test]
+async fn a_caller_that_gives_up_first_does_not_keep_a_silent_connection() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = connected(&server).await.with_deadline(LONG);
+    let mut raw = server.raw();
+    for (patience, opened) in [(100, 0), (300, 1)] {
+        let mut connections = || {
+            let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query(&mut raw).unwrap();
+            info.get::<u64>("total_connections_received").unwrap()
+        };
+        let before = connections();
+        server.signal("-STOP");
+        let patience = Duration::from_millis(patience);
+        assert!(tokio::time::timeout(patience, store.run(&keys(), peek())).await.is_err());
+        server.signal("-CONT");
+        granted(&store).await;
+        assert_eq!(connections() - before, opened, "{patience:?}");
+    }
+}
+
 #[tokio::test]
 async fn connecting_goes_on_when_the_call_that_began_it_is_given_up() {
     let Some(server) = Server::start(&[]) else { return };
