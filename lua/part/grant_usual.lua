@@ -46,7 +46,7 @@ if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
         plain = plain and #expired[i] == 21 and byte(expired[i]) == 16
         credit = credit + (d and a + b * 256 + c * 65536 + d * 16777216 or 0)
       end
-      plain = plain and (next and v <= R - credit or not next and credit > 0)
+      plain = plain and (next and v <= R - credit or not next and credit > 0 and credit <= R)
       v = next and v + credit or R
     end
     empty = not next

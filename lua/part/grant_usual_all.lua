@@ -32,7 +32,7 @@ do
           plain = plain and #expired[n] == 21 and byte(expired[n]) == 16
           credit = credit + (s and p + q * 256 + r * 65536 + s * 16777216 or 0)
         end
-        plain = plain and (gone == 0 or next and v <= R - credit or not next and credit > 0)
+        plain = plain and (gone == 0 or next and v <= R - credit or not next and credit > 0 and credit <= R)
         v = gone == 0 and v or next and v + credit or R
         plain = plain and v - w >= 0 and
           (next and #next == 21 and byte(next) == 16 or not next and v == R)

@@ -26,8 +26,9 @@ local function settle(s)
   end
   -- Only lower it: seemingly missing permits may belong to a lost log, and so be in use.
   local exceeds = s.is_another == nil and value > rate - credit - sum_log(s)
-  if not exceeds and credit > 0 and s.others == 0 then
-    -- An older Redisson's entries do not say what else was used.
+  if not exceeds and credit > 0 and credit <= rate and s.others == 0 then
+    -- An older Redisson's entries do not say what else was used. (More than the rate is a pause's, which may be younger
+    -- than what is still used of a lost log.)
     s.value = rate
   elseif exceeds or value > rate - credit then
     -- Permits that Redisson's release gave back are still in the log. They stay given back, and are not

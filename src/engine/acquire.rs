@@ -101,7 +101,15 @@ impl Drop for Place {
         // Close first: from here on, any outcome that is sent is dropped, and its permits are thereby given
         // back.
         self.outcome.close();
+        let (caller, unwanted) = self
+            .lane
+            .change(|state| (state.queue.cancel(self.ticket), state.take_unwanted_reservation()));
+        if unwanted.is_some()
+            && let Some(engine) = self.lane.engine.upgrade()
+        {
+            engine.give_back_reservation(unwanted);
+        }
         // Drop the caller without the lock: its span may close with it, and a subscriber may call the client.
-        drop(self.lane.change(|state| state.queue.cancel(self.ticket)));
+        drop(caller);
     }
 }

@@ -80,7 +80,17 @@ impl Engine {
         let Some(policy) = self.rules.policy() else {
             let now = || self.core.clock.own_ms();
             let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
-            return Ok(self.call_until(OPERATION, deadline, limit, fails_fast, call).await?.0);
+            let answer = self.call_until(OPERATION, deadline, limit, fails_fast, call).await;
+            return match answer {
+                Ok((reply, _)) => {
+                    self.has_met(reply.rate);
+                    Ok(reply)
+                }
+                Err(error) => {
+                    self.rate_may_have_changed();
+                    Err(error)
+                }
+            };
         };
         let (number, rate) = (LaneCall::only(id), policy.rate());
         let call = |_| self.policy_charge(policy, number.clone(), permits);

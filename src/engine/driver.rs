@@ -100,7 +100,7 @@ impl Driver {
         let (next, refused, unwanted) = {
             let mut state = lane.lock();
             if lane.headroom.is_none() {
-                engine.opt_ins.leases.join(engine, &mut state.queue);
+                state.fetches_lease = engine.opt_ins.leases.join(engine, &mut state.queue);
             }
             let (step, refused) = state.queue.step(engine.core.now());
             let next = match step {

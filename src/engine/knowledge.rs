@@ -98,9 +98,15 @@ impl Knowledge {
 }
 
 impl Engine {
+    /// A call beside the queue has met this rate, and fitted the value to it: if it is not the one that was seen, none was.
+    pub(crate) fn has_met(&self, rate: Rate) {
+        let mut knowledge = self.knowledge();
+        knowledge.seen = knowledge.seen.filter(|seen| *seen == rate);
+    }
+
     /// A call's answer was lost, and it may have met another rate and fitted the value to it: at each limiter of a group.
     /// If the old rate came back, the next call would take what the other one allowed for its own.
-    pub(super) fn rate_may_have_changed(&self) {
+    pub(crate) fn rate_may_have_changed(&self) {
         let members = self.members.iter().map(|member| &*member.engine);
         members.chain([self]).for_each(|engine| engine.knowledge().seen = None);
     }

@@ -1,7 +1,7 @@
 //! A limiter's queue in one runtime with the state shared by its callers and its driver; and the list of
 //! which runtime has which lanes, from its first call until it ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -19,6 +19,7 @@ use crate::store::LaneCall;
 
 /// The queue of one limiter in one runtime, for callers that leave the same part of the rate to others.
 pub(super) struct Lane {
+    pub(super) engine: Weak<Engine>,
     pub(super) runtime: Arc<Runtime>,
     pub(super) headroom: Option<Fraction>,
     state: Mutex<LaneState>,
@@ -38,15 +39,18 @@ pub(super) struct LaneState {
     /// The pause after the next call's first attempt, if earlier calls have failed: without it, each new caller would
     /// send further attempts to a server that is down.
     pub(super) first_pause: Duration,
+    /// The last call has the request of a lease, which is no caller's.
+    pub(super) fetches_lease: bool,
     /// This queue's contribution to the count of all queued requests.
     observed_length: CountPart,
 }
 
 impl Lane {
-    fn new(runtime: Arc<Runtime>, headroom: Option<Fraction>, permits_return: bool) -> Self {
-        let queue = Queue::new(permits_return);
+    fn new(engine: &Arc<Engine>, runtime: Arc<Runtime>, headroom: Option<Fraction>) -> Self {
+        let queue = Queue::new(engine.semaphore.is_some());
         let state = Mutex::new(LaneState { queue, ..LaneState::default() });
-        Lane { runtime, headroom, state, driver_wakeup: Notify::new() }
+        let engine = Arc::downgrade(engine);
+        Lane { engine, runtime, headroom, state, driver_wakeup: Notify::new() }
     }
 
     /// Whether this is called outside the lane's runtime, which may then be parked forever. The client's own thread
@@ -96,7 +100,7 @@ impl LaneState {
     /// The error for a request that finds the queue full; `None` if it may join.
     pub(super) fn is_full(&self, engine: &Engine) -> Option<Error> {
         let limit = engine.max_waiters()?;
-        let is_full = self.queue.len() >= limit as usize;
+        let is_full = self.queue.len() >= limit as usize + usize::from(self.fetches_lease);
         is_full.then(|| Error::new(ErrorKind::QueueFull { limit }, Execution::NotExecuted))
     }
 
@@ -138,7 +142,7 @@ impl Engine {
         let mut lanes = lock(&self.lanes);
         let ended: Vec<_> = lanes.extract_if(.., |lane| lane.runtime.has_ended()).collect();
         let lane = find(&lanes, runtime.id).unwrap_or_else(|| {
-            let lane = Arc::new(Lane::new(runtime, headroom, self.semaphore.is_some()));
+            let lane = Arc::new(Lane::new(self, runtime, headroom));
             lanes.push(lane.clone());
             lane
         });

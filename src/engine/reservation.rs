@@ -34,9 +34,17 @@ impl LaneState {
 }
 
 impl Engine {
+    /// From the client's own thread: the current runtime may be parked from now on.
     pub(super) fn give_back_reservation(self: &Arc<Self>, unwanted: Option<Reservation>) {
-        if let Some(Reservation { entry, .. }) = unwanted {
-            self.give_back(&entry, entry.granted);
+        if let Some(Reservation { entry, .. }) = unwanted
+            && let Ok(runtime) = self.core.background()
+        {
+            let engine = self.clone();
+            runtime.spawn_counted(&self.core, async move {
+                if let Some(given_back) = engine.give_back(&entry, entry.granted) {
+                    _ = given_back.await;
+                }
+            });
         }
     }
 }

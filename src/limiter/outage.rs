@@ -136,6 +136,8 @@ impl OutageAcquire<'_> {
             }
             Ok(Answer::Denied { wait, .. } | Answer::Refused(wait)) if fits => {
                 self.outage.count(&engine.core, |report| report.denied += 1);
+                // The server may be back before, and decide otherwise.
+                let wait = Wait { at_least: true, ..wait };
                 Ok(Decision::Denied(Denial::new(wait, Some(own_rate), DecidedBy::Outage)))
             }
             // The server may grant it when it is back.

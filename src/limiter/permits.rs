@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::engine::ResetOutcome;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
 use crate::store::{
@@ -46,7 +45,9 @@ impl RateLimiter {
         // The call may be carried out even if this future is dropped, so waiting calls check again in either
         // case.
         let _may_come_back = self.engine().permits_may_come_back();
-        Ok(self.call_existing(Operation::Release, call).await?.unwrap_or(0))
+        let released = self.call_existing(Operation::Release, call).await;
+        self.engine().rate_may_have_changed();
+        Ok(released?.unwrap_or(0))
     }
 
     /// The permits that are available now, from 0 to the rate. Changes nothing. Redisson's
@@ -151,20 +152,15 @@ impl RateLimiter {
             return Err(self.invalid(OPERATION, detail));
         }
         // Leases end before the call is sent, and none begins while it is under way.
-        let reset = self.begin_reset(OPERATION)?;
+        let _reset = self.begin_reset(OPERATION)?;
         let call = self.pause_call(duration.as_nanos().div_ceil(1_000_000) as u64);
-        let is_created = match (self.call(OPERATION, call).await, self.carried_rate()) {
+        match (self.call(OPERATION, call).await, self.carried_rate()) {
             (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
                 self.call(OPERATION, TrySetRateCall(rate)).await?;
-                self.call(OPERATION, call).await?;
-                true
+                self.call(OPERATION, call).await
             }
-            (answer, _) => answer.map(|()| false)?,
-        };
-        if !is_created {
-            reset.end(ResetOutcome::Unchanged);
+            (answer, _) => answer,
         }
-        Ok(())
     }
 
     /// Ends a [pause](Self::pause_for), no matter who began it. Without a pause it changes nothing. Waiting requests
@@ -174,7 +170,9 @@ impl RateLimiter {
     pub async fn resume(&self) -> Result<(), Error> {
         // The call may be carried out even if this future is dropped.
         let _may_come_back = self.engine().permits_may_come_back();
-        self.call_existing(Operation::Resume, self.pause_call(0)).await.map(drop)
+        let resumed = self.call_existing(Operation::Resume, self.pause_call(0)).await;
+        self.engine().rate_may_have_changed();
+        resumed.map(drop)
     }
 
     fn pause_call(&self, ms: u64) -> PauseCall {

@@ -31,6 +31,7 @@ impl<C> Queue<C> {
         let (mut settled, mut granted) = (Vec::with_capacity(calling), 0);
         let mut back = Vec::new();
         let (mut head, mut gone): (Option<(Time, u64)>, _) = (None, None);
+        let mut is_any_gone = false;
         let mut reserved = None;
         let mut outcomes = &mut outcomes[..];
         for mut waiter in self.waiters.drain(..calling) {
@@ -59,6 +60,7 @@ impl<C> Queue<C> {
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));
                     if waiter.caller.is_none() {
+                        is_any_gone = true;
                         if is_head {
                             gone = Some(permits);
                         }
@@ -113,7 +115,9 @@ impl<C> Queue<C> {
             // The head fits, but its share holds it back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
+            // Without the one that has gone, those behind it may be served earlier than the server said.
             let tail_at = self.waiters.iter().map(|waiter| waiter.free_at).max();
+            let tail_at = tail_at.filter(|_| !is_any_gone);
             self.earliest_end = 0;
             let mut block = HeadBlock {
                 head_at,

@@ -10,7 +10,7 @@
 //! compared, and with a manual clock they are compared before each use. With the server's clock, the entry
 //! is dated later than the start of the hold, by the time the call takes to reach the server.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use futures::future::{Either, join_all, select};
 use tokio::sync::oneshot;
@@ -49,8 +49,8 @@ struct State {
     low: u64,
     /// To be fetched although no caller asks the server.
     is_wanted: bool,
-    /// Alive while a lease is being fetched.
-    fetching: Weak<()>,
+    /// A lease is being fetched, at most until then: its runtime may be parked.
+    fetching_until: Time,
     /// The number of reasons not to lease now, such as this client replacing the limiter or having closed.
     suspensions: u32,
     /// Incremented with each suspension: a lease requested before it belongs to the previous limiter. Also with each
@@ -109,51 +109,52 @@ impl Leases {
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    /// Adds the request of a lease to the next call of this queue, which has no headroom.
-    pub(in crate::engine) fn join(&self, engine: &Arc<Engine>, queue: &mut Queue<Caller>) {
-        let Some(terms) = engine.options().lease else { return };
+    /// Adds the request of a lease to the next call of this queue, which has no headroom; returns whether it did.
+    pub(in crate::engine) fn join(&self, engine: &Arc<Engine>, queue: &mut Queue<Caller>) -> bool {
+        let Some(terms) = engine.options().lease else { return false };
         // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients' waiters.
         let is_idle = queue.is_idle();
         if queue.has_waited() || !is_idle && queue.is_exhausted() {
-            return;
+            return false;
         }
-        let (permits, epoch, fetching) = {
+        let now = engine.core.now();
+        let deadline = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
+        let (permits, epoch) = {
             let knowledge = engine.knowledge();
             let mut state = lock(&self.state);
             let is_wanted = std::mem::take(&mut state.is_wanted);
             let rate = knowledge.rate.filter(|_| is_wanted || !is_idle);
-            let Some(permits) = rate.and_then(|rate| state.wanted(engine, terms, rate)) else {
-                return;
+            let Some(permits) = rate.and_then(|rate| state.wanted(now, terms, rate)) else {
+                return false;
             };
-            let fetching = Arc::new(());
-            state.fetching = Arc::downgrade(&fetching);
-            (permits, state.epoch, fetching)
+            state.fetching_until = now.saturating_add(deadline);
+            (permits, state.epoch)
         };
         // Afterwards: a stand-in that comes now refuses what has been asked for.
         if engine.has_stand_in() {
-            return;
+            return false;
         }
         let request = Request {
             permits,
             max_wait: MaxWait::None,
-            deadline: micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE),
+            deadline,
             costs: None,
             up_to: true,
             hold_ms: terms.hold.as_millis() as u32,
             create: None,
         };
-        let end = engine.core.now().saturating_add(micros(terms.hold));
+        let end = now.saturating_add(micros(terms.hold));
         let (caller, outcome) = Caller::new();
-        if queue.arrive(|| engine.core.now(), request, caller).is_err() {
-            return;
+        if queue.arrive(|| now, request, caller).is_err() {
+            return false;
         }
         let engine = engine.clone();
         engine.core.clone().spawn(async move {
             if let Ok(verdict) = outcome.await {
                 engine.leases().fetched(&engine, verdict, permits, end, epoch);
             }
-            drop(fetching);
         });
+        true
     }
 
     /// Begins a new epoch, because a stand-in comes: it does not count what has been asked for and is answered later.
@@ -179,7 +180,7 @@ impl Leases {
         engine.observer.counted(Count::Leased, leased);
         let (ended, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
-            state.fetching = Weak::new();
+            state.fetching_until = 0;
             state.usage.answered(now, micros(terms.hold), leased == permits);
             let lease = lease?;
             // If this client replaces the limiter meanwhile, it is unknown which of the two came first, and
@@ -324,7 +325,7 @@ impl Leases {
 
 impl State {
     /// How many permits the next lease should have, if one may be fetched now.
-    fn wanted(&mut self, engine: &Engine, terms: LeaseTerms, rate: Rate) -> Option<u64> {
+    fn wanted(&mut self, now: Time, terms: LeaseTerms, rate: Rate) -> Option<u64> {
         // A limiter may vanish this long after its last call: its log must not go before the lease.
         let outlives_hold = match rate.keep_alive_ms() {
             0 => true,
@@ -333,13 +334,13 @@ impl State {
             }
         };
         let held = self.held();
-        let is_fetching = self.fetching.strong_count() > 0 || self.has_next();
+        let is_fetching = now < self.fetching_until || self.has_next();
         if self.suspensions > 0 || !outlives_hold || is_fetching || held > 0 && held >= self.low {
             return None;
         }
         let all = match terms.permits {
             Some(permits) => permits.into(),
-            None => self.usage.wanted(engine.core.now(), micros(terms.hold)),
+            None => self.usage.wanted(now, micros(terms.hold)),
         };
         Some(all.saturating_sub(held).min(rate.permits())).filter(|permits| *permits > 0)
     }

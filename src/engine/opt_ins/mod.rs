@@ -127,7 +127,9 @@ impl Engine {
                 .filter(|_| !has_leases && flight.lane.headroom.is_none())
                 // The wait of a queue's denial is until it can be served after the delay that its request allows.
                 .filter(|_| !self.is_queue() || groups.iter().all(|group| group.max_wait_ms == 0));
-            denials.answered(generation, now, answered.dated, refused, outdated, reply.rate);
+            // By the server's clock, the answer is dated when it arrives.
+            let dated = answered.dated.min(flight.attempt_began);
+            denials.answered(generation, now, dated, refused, outdated, reply.rate);
         }
     }
 }

@@ -41,6 +41,26 @@ async fn a_call_beyond_the_limit_fails_at_once() {
     }
 }
 
+/// The request of a lease is no caller's.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_fetched_takes_no_place() {
+    let world = World::new();
+    let options = LimiterOptions::new().max_waiters(1).lease(4, ms(500));
+    let limiter = world.limiter(options).await;
+    for _ in 0..2 {
+        grant(&limiter, 1).await;
+    }
+    // One of these begins to fetch the next lease, which is not answered before the first is used up.
+    world.store.ledger().unanswered.store(1, Ordering::SeqCst);
+    for _ in 0..4 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    }
+    settle().await;
+    let (first, second) = tokio::join!(limiter.try_acquire_now(1), limiter.try_acquire_now(1));
+    assert_eq!(first.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(limit(second.unwrap_err()), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_does_not_wait_counts_until_it_is_answered() {
     let world = World::new();

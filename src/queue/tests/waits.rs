@@ -124,6 +124,31 @@ fn cancelling_the_head_unblocks_those_behind_it() {
     assert_eq!(world.fate(small), Fate::Granted);
 }
 
+/// What was said of those behind it counted it.
+#[test]
+fn one_that_gives_up_in_flight_delays_nobody_who_comes_after() {
+    let mut queue: Queue<u32> = Queue::default();
+    let one = Request {
+        permits: 1,
+        max_wait: MaxWait::Unbounded,
+        deadline: DEADLINE,
+        costs: None,
+        up_to: false,
+        hold_ms: 0,
+        create: None,
+    };
+    queue.arrive(|| 0, one.clone(), 0).unwrap();
+    let large = queue.arrive(|| 0, Request { permits: 10, ..one.clone() }, 1).unwrap();
+    queue.arrive(|| 0, one.clone(), 2).unwrap();
+    assert!(matches!(queue.step(0).0, Step::Call(_)));
+    queue.cancel(large);
+    let waits = |ms| OutcomeGroup { count: 1, outcome: Outcome::Waiting(Wait::of_ms(ms, false)) };
+    let outcomes = vec![waits(900), waits(1900), waits(1900)];
+    queue.replied(MS, 0, (10, 1000 * MS, 0), outcomes, 0, None);
+    let patient = Request { max_wait: MaxWait::Until(1500 * MS), ..one };
+    assert!(queue.arrive(|| 100 * MS, patient, 3).is_ok());
+}
+
 /// Found by a random run: requests whose wait had ended were left out of the call by whose time
 /// they could not be served, and answered a call later.
 #[test]

@@ -34,8 +34,9 @@ pub(crate) fn settle(
     let v = before + live.credit;
     // Only lower it: seemingly missing permits may belong to a lost log, and so be in use.
     let exceeds = seen.is_none() && v + live.sum_log()? > rate;
-    // An older Redisson's entries do not say what else was used.
-    if !exceeds && live.credit > 0 && live.left == 0 {
+    // An older Redisson's entries do not say what else was used. (More than the rate is a pause's, which may be younger
+    // than what is still used of a lost log.)
+    if !exceeds && (1..=rate).contains(&live.credit) && live.left == 0 {
         return Ok(known(rate));
     }
     if exceeds || v > rate {

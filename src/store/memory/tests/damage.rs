@@ -25,6 +25,21 @@ fn divergence_1_the_debt_is_written_also_where_a_request_fits() {
     c.grant(10);
 }
 
+/// Its entry is dated before it begins: what expires with it says nothing of what was used before.
+#[test]
+fn a_short_pause_does_not_give_back_what_a_lost_log_had() {
+    let mut c = limiter(10);
+    c.grant(10);
+    c.clock.advance(100);
+    c.store.raw_del(&c.keys.permits);
+    let pause = PauseCall { now: Some(c.clock.now()), ms: 200, seen: c.seen };
+    c.store.run(&c.keys, &pause).unwrap();
+    c.clock.advance(201);
+    assert!(c.wait(1) > 0);
+    c.clock.advance(I);
+    c.grant(10);
+}
+
 #[test]
 fn divergence_2_a_lost_value_is_what_the_log_leaves() {
     let mut c = limiter(10);

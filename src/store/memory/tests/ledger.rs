@@ -340,7 +340,7 @@ impl World {
                 let Some(used) = self.pick(by, pick, permits) else { return };
                 used.permits -= permits;
                 assert!(self.clients[by].release(permits) <= permits);
-                self.clients[by].seen = Some(self.in_force());
+                self.clients[by].seen = None;
             }
             Step::Rate { by, rate, other_mode, state, restart } => {
                 if !self.no_log_lost() {
