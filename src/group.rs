@@ -14,6 +14,7 @@ use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::store::Peek;
+use crate::wire::keys::Keys;
 use crate::{Denial, engine};
 
 /// How often requests that wait while the server is away look whether it is back.
@@ -166,9 +167,10 @@ impl Client {
         }
         for (at, member) in members.iter().enumerate() {
             let name = member.name();
-            // Limiters called `api` and `{api}` have the same value and log.
-            let value = &member.engine().keys.value;
-            if members[..at].iter().any(|other| other.engine().keys.value == *value) {
+            // Limiters called `api` and `{api}` have the same value and log; a bucket and one of `RGcra` the same hash.
+            let keys = &member.engine().keys;
+            let is_same = |other: &Keys| other.value == keys.value || other.hash == keys.hash;
+            if members[..at].iter().any(|other| is_same(&other.engine().keys)) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
             }
             if member.headroom.is_some() {

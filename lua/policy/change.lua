@@ -8,9 +8,9 @@ if record then
   local first, max_age = number, math.huge
   if (again or '') ~= '' then
     first, max_age = numbers('<I7I7', again)
-    if version and (left ~= version or at > now) then
+    if version and first > 0 and (left ~= version or at > now) then
       -- What a queue has granted under other parameters, or before the clock went back, starts by those: the call is
-      -- decided anew.
+      -- decided anew. (What a key was granted starts at once.)
       max_age = -math.huge
     end
   end

@@ -50,12 +50,12 @@ end
 
 function change(switch)
   local over = max(0, floor((now - x) / tick))
-  local before, used = width, limit - floor((limit * ticks - y * (ticks - over)) / ticks) + z
+  -- Without an exact product all of them count; there are more than twice the limit.
+  local counts = y * (ticks - over)
+  local before, used = width, (counts < 2^53 and limit - floor((limit * ticks - counts) / ticks) or y) + z
   local scaled = switch()
   if width ~= before then
     x, y, z = now - now % width, 0, used
   end
-  -- Exact up to here; more than twice the limit can be no fuller.
-  local most = floor(9007199254740991 / ticks)
-  y, z = min(most, scaled(y)), min(most, scaled(z))
+  y, z = scaled(y), scaled(z)
 end

@@ -171,7 +171,7 @@ impl Core {
     }
 
     /// The instant of this time, capped at 30 years because a later one may not be representable.
-    fn instant_of(&self, time: Time) -> Instant {
+    pub(crate) fn instant_of(&self, time: Time) -> Instant {
         self.origin + Duration::from_micros(time.min(LONGEST_TIMER.as_micros() as u64 * 30))
     }
 

@@ -35,6 +35,8 @@ impl Flight {
         let rate = reply.rate;
         let headroom = self.lane.headroom;
         let left = left_of(headroom, rate, reply.left);
+        // It grants any number, one behind the other.
+        let left = if engine.is_queue() { left.min(rate.permits()) } else { left };
         // The reservation of a request that by now exceeds the rate: the call has left it unchanged.
         let exceeds_rate = |group: &OutcomeGroup| group.outcome == Outcome::ExceedsRate;
         let is_left = reply.outcomes.first().is_some_and(exceeds_rate);

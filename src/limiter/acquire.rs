@@ -19,6 +19,7 @@ use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
 use crate::rt;
+use crate::store::Wait;
 use crate::store::limits::MOST_AT_ONCE;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -157,7 +158,7 @@ impl RateLimiter {
                 longest => self.max_wait(Duration::from_micros(longest)),
             };
             let answer = self.decide(self.request(permits, max_wait), None).await;
-            let answer = self.at_start(answer).await;
+            let answer = self.at_start(answer, max_wait).await;
             // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
             // it is made again.
             if longest < Time::MAX || !matches!(answer, Ok(Decision::Denied(_))) {
@@ -241,6 +242,7 @@ impl RateLimiter {
     fn at_start(
         &self,
         answer: Result<Decision, Error>,
+        max_wait: MaxWait,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
         let start = match &answer {
             Ok(Decision::Granted(grant)) => grant.starts_here_at(),
@@ -248,6 +250,16 @@ impl RateLimiter {
         };
         let Some(start) = start else { return Either::Left(ready(answer)) };
         let unspent = Unspent::new(answer);
+        let core = &self.engine().core;
+        if let MaxWait::Until(end) = max_wait
+            && start > core.instant_of(end) + core.attempt
+        {
+            // A later attempt of the call asked for as long a wait as the first. Dropped, it is given back.
+            let us = micros(start.saturating_duration_since(rt::now()));
+            let denial =
+                Denial::new(Wait { us, at_least: true }, self.engine().rate(), DecidedBy::Store);
+            return Either::Left(ready(Ok(Decision::Denied(denial))));
+        }
         let started = async move {
             // A client that closes waits until the start has been given back.
             let _busy = Tasks::begin(&self.engine().core, rt::current_id());

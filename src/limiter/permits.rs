@@ -89,8 +89,10 @@ impl RateLimiter {
                 let kind = ErrorKind::ExceedsRate { requested: permits, rate: found.limit };
                 return Err(self.error(operation, Error::new(kind, Execution::Executed)));
             }
-            let (available, rate) = (found.available, found.parameters.rate());
-            return Ok(Peek { available, rate, wait: found.wait });
+            let (rate, wait) = (found.parameters.rate(), found.wait);
+            // A queue grants any number, one behind the other.
+            let most = if self.engine().is_queue() { rate.permits() } else { u64::MAX };
+            return Ok(Peek { available: found.available.min(most), rate, wait });
         }
         let call = PeekCall {
             now: self.engine().core.clock.own_ms(),

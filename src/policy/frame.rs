@@ -252,8 +252,9 @@ impl Limiter {
         let is_same = record.number >= lane.first;
         let age = (self.now - record.at).max(0) as u64;
         // What a queue has granted under other parameters, or before the clock went back, starts by those: the call is
-        // decided anew.
-        let is_valid = |version| version == record.left && record.at <= self.now;
+        // decided anew. (What a key was granted starts at once.)
+        let is_same_queue = |version| version == record.left && record.at <= self.now;
+        let is_valid = |version| lane.first == 0 || is_same_queue(version);
         let is_valid = self.version().is_none_or(is_valid);
         if record.number > lane.number {
             return Err(refusal::stale());

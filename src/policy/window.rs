@@ -181,7 +181,11 @@ impl Rules for Sliding {
     }
 
     fn used(&self, state: &State, now: i64) -> u64 {
-        self.overlap(state, now).div_ceil(u128::from(self.ticks())) as u64 + state.z
+        let counts = self.overlap(state, now);
+        // Without a product that is exact on a server all of them count; there are more than twice the limit.
+        let is_exact = counts < 1 << 53;
+        let before = if is_exact { counts.div_ceil(self.ticks().into()) as u64 } else { state.y };
+        before + state.z
     }
 
     fn take(&self, state: &mut State, _: i64, permits: u64) {
@@ -220,9 +224,7 @@ impl Rules for Sliding {
             let used = old.used(state, now);
             *state = State { x: self.start(now), z: used, ..State::default() };
         }
-        // Exact up to here; more than twice the limit can be no fuller.
-        let most = ((1 << 53) - 1) / self.ticks();
-        (state.y, state.z) = (scaled(state.y).min(most), scaled(state.z).min(most));
+        (state.y, state.z) = (scaled(state.y), scaled(state.z));
     }
 }
 

@@ -171,6 +171,33 @@ async fn a_policy_whose_parameters_are_deleted_meanwhile_is_owed_nothing() {
     assert!(!plan.exists().await.unwrap());
 }
 
+/// An attempt that comes late asks for as long a wait as the first.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_comes_after_the_timeout_is_given_back() {
+    let world = World::new();
+    let mails = world.client().limiter_of("mails", mails_queue()).unwrap();
+    for _ in 0..50 {
+        assert!(mails.try_reserve(1).await.unwrap().is_granted());
+    }
+    world.store.set_away(true);
+    let busy = async {
+        sleep(ms(5000)).await;
+        world.store.set_away(false);
+        let others = world.client().limiter_of("mails", mails_queue()).unwrap();
+        for _ in 0..5 {
+            assert!(others.try_reserve(1).await.unwrap().is_granted());
+        }
+    };
+    let begun = tokio::time::Instant::now();
+    let (answer, ()) = tokio::join!(mails.try_acquire(1, ms(52_000)), busy);
+    assert!(!answer.unwrap().is_granted());
+    assert!(tokio::time::Instant::now() - begun < ms(20_000));
+}
+
+fn mails_queue() -> crate::Policy {
+    crate::Policy::queue(1, ms(1000), ms(600_000)).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stored_queue_reserves_up_to_the_stored_delay() {
     let world = World::new();

@@ -437,3 +437,42 @@ fn a_call_for_no_request_only_reads_the_record() {
         assert_eq!(world.server_hash(), hash);
     }
 }
+
+/// Of a key that is asked for under two versions of a service, as under one.
+#[test]
+fn a_keys_grant_by_a_queue_outlasts_other_parameters_and_clocks_that_go_back() {
+    let world = World::new();
+    let queue =
+        |delay| Policy::queue(1, Duration::from_secs(1), Duration::from_secs(1) * delay).unwrap();
+    let of_key = || LaneCall::of_key(crate::wire::entry::EntryId([7; 16]), 60_000_000);
+    let granted = |policy: &Policy, at, lane| {
+        let reply = world.run(&call(policy, at, lane, vec![request(1)])).unwrap();
+        let is_granted = reply.outcomes[0].outcome.is_grant();
+        (is_granted, reply.granted_before)
+    };
+    assert_eq!(granted(&queue(5), T0, of_key()), (true, None));
+    let others = LaneCall::new("others".into(), 1);
+    assert_eq!(granted(&queue(10), T0 + 1_500_000, others), (true, None));
+    for at in [T0 + 4_000_000, T0 - 1_000_000] {
+        assert_eq!(granted(&queue(10), at, of_key()), (true, Some(1)), "{at}");
+    }
+}
+
+/// Of a window of a month the limit of a year's product is not much more than itself.
+#[test]
+fn a_sliding_counter_whose_limit_is_lowered_forgets_nothing() {
+    let world = World::new();
+    let counter =
+        |limit| Policy::sliding_counter(limit, Duration::from_secs(1) * 86_400 * 30).unwrap();
+    let mut calls = 0;
+    let mut granted = |limit, count| {
+        calls += 1;
+        let lane = LaneCall::new("a".into(), calls);
+        let group = RequestGroup { permits: 1, max_wait_ms: 0, count };
+        let reply = world.run(&call(&counter(limit), T0 + calls as i64, lane, vec![group]));
+        reply.unwrap().granted(&[group])
+    };
+    assert_eq!(granted(10_000, 10_000), 10_000);
+    assert_eq!(granted(1000, 1), 0);
+    assert_eq!(granted(10_000, 10_000), 0);
+}
