@@ -110,7 +110,8 @@ impl Denial {
 
     /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: for example, because many small
     /// grants must expire for this request, because this client's queue or an outage policy denied it, or because it is
-    /// for permits of a semaphore.
+    /// for permits of a semaphore. (It is false, and the wait may be a few milliseconds longer all the same, if that counts
+    /// on permits that are set aside for a large request, which may come to fetch them late.)
     pub fn is_lower_bound(&self) -> bool {
         self.wait.at_least
     }

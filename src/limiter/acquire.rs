@@ -69,7 +69,8 @@ impl RateLimiter {
     ///
     /// It never waits, and is denied where [`try_acquire_now`](Self::try_acquire_now) for one permit is: also if a
     /// waiting request is ahead in the queue. `permits` may be more than the rate. It always asks the server: a lease
-    /// or a remembered denial does not answer it.
+    /// or a remembered denial does not answer it. Where more than 2,000 grants have expired since anybody asked, it may
+    /// take fewer than there are.
     ///
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire); it is
     /// [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate) only if the handle's [headroom](Self::with_headroom)
