@@ -169,6 +169,26 @@ async fn a_limiter_per_client_is_removed_for_all_of_them_or_for_none() {
 }
 
 #[tokio::test]
+async fn a_reset_removes_keys_of_limiters_only() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let delete = ["reset", "cart", "--delete", "--yes"];
+    for key in ["cart", "{cart}:value"] {
+        let () = server.run(redis::cmd("SET").arg(key).arg(5).take()).await;
+    }
+    let ran = tool.ends(6, &delete).await;
+    assert!(ran.stderr.contains("a value of another type"), "{ran:?}");
+    for key in ["cart", "{cart}:value"] {
+        assert!(seed::exists(&server, key).await, "{key}");
+    }
+    // A hash that cannot be read is a limiter's.
+    let () = server.run(redis::cmd("DEL").arg("cart").take()).await;
+    seed::hash(&server, "cart", &[("rate", "ten"), ("interval", "5"), ("type", "0")]).await;
+    tool.ends(0, &delete).await;
+    assert!(!seed::exists(&server, "{cart}:value").await);
+}
+
+#[tokio::test]
 async fn an_acquire_waits() {
     let server = Server::start().await;
     let tool = Tool::on(&server);

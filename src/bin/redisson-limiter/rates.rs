@@ -166,7 +166,10 @@ async fn delete(
         )));
     }
     // A limiter whose rate cannot be read can still be removed.
-    let rate = limiter.config().await.ok().flatten();
+    let rate = match limiter.config().await {
+        Err(error) if error.kind() == ErrorKind::CorruptState => None,
+        rate => rate?,
+    };
     let (whose, left) = match rate.map(|rate| rate.mode()) {
         Some(Mode::PerClient) => (
             " for all clients? Their values and logs are left.",
