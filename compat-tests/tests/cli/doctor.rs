@@ -77,6 +77,22 @@ async fn drift_is_repaired_without_a_permit_too_many() {
     }
 }
 
+/// Such as `head`, once it has seen enough.
+#[tokio::test]
+async fn a_reader_that_goes_away_ends_no_repair_and_changes_no_exit_code() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server).unread();
+    seed::overall(&server, "api", 10, HOUR_MS).await;
+    seed::budget(&server, "api", None, Some("11"), &[old(60_000, 1, 4)]).await;
+    let ran = tool.ends(1, &["doctor", "api"]).await;
+    assert!(ran.stderr.is_empty(), "{ran:?}");
+    tool.ends(0, &["doctor", "api", "--fix", "--yes"]).await;
+    assert_eq!(seed::get(&server, "{api}:value").await.as_deref(), Some("6"));
+    tool.ends(1, &["acquire", "api", "10"]).await;
+    // This one only prints.
+    tool.ends(0, &["watch", "api", "--every", "50ms"]).await;
+}
+
 #[tokio::test]
 async fn a_pause_is_no_damage() {
     let server = Server::start().await;

@@ -17,6 +17,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_limiter-cli");
 pub(crate) struct Tool {
     environment: Vec<(String, OsString)>,
     input: Option<String>,
+    is_read: bool,
 }
 
 /// What a run has left behind.
@@ -30,7 +31,7 @@ pub(crate) struct Ran {
 impl Tool {
     /// With nothing in the environment.
     pub(crate) fn bare() -> Tool {
-        Tool { environment: Vec::new(), input: None }
+        Tool { environment: Vec::new(), input: None, is_read: true }
     }
 
     /// With this URL in the environment.
@@ -53,6 +54,12 @@ impl Tool {
         self
     }
 
+    /// With nobody who reads its standard output.
+    pub(crate) fn unread(mut self) -> Tool {
+        self.is_read = false;
+        self
+    }
+
     pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new(PROGRAM);
         command
@@ -63,6 +70,10 @@ impl Tool {
         command.envs(self.environment.iter().cloned());
         command.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if !self.is_read {
+            let (_, writer) = std::io::pipe().expect("a pipe");
+            command.stdout(writer);
+        }
         let mut child = command.spawn().expect("the program starts");
         if let Some(text) = &self.input {
             let mut stdin = child.stdin.take().expect("a pipe");

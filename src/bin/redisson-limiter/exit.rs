@@ -79,8 +79,6 @@ impl Failure {
             },
             Failure::Usage(_) => Exit::Usage,
             Failure::Missing(..) | Failure::KeysOfAnother { .. } => Exit::NoLimiter,
-            // The reader of the output has seen enough.
-            Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Failure::Io(..) => Exit::Other,
         }
     }

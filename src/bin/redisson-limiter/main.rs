@@ -44,9 +44,7 @@ fn main() -> ExitCode {
         Err(error) => Err(Failure::Io("the runtime".to_owned(), error)),
     };
     let exit = ended.unwrap_or_else(|failure| {
-        if failure.exit() != Exit::Done {
-            out.complain(&failure.to_string());
-        }
+        out.complain(&failure.to_string());
         if let Failure::Missing(_, name) = &failure {
             out.complain(&connect::other_names(name, &arguments.common));
         }

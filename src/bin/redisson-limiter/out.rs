@@ -66,11 +66,16 @@ impl Out {
         }
     }
 
-    pub fn print(&self, text: &str) -> Result<()> {
+    /// Returns whether anybody reads on. A reader that has seen enough, such as `head`, does not end a command that has
+    /// more to do than to print.
+    pub fn print(&self, text: &str) -> Result<bool> {
         self.end_progress();
         let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        written.map_err(|error| Failure::Io("standard output".to_owned(), error))
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::Io("standard output".to_owned(), error)),
+            Ok(()) => Ok(true),
+        }
     }
 
     /// Writes a document for programs, or text for people.
@@ -80,7 +85,7 @@ impl Out {
         document: impl FnOnce() -> Value,
         text: impl FnOnce() -> String,
     ) -> Result<()> {
-        self.print(&if as_json { json::text(&document()) } else { text() })
+        self.print(&if as_json { json::text(&document()) } else { text() }).map(drop)
     }
 
     pub fn complain(&self, text: &str) {

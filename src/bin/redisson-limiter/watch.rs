@@ -145,14 +145,14 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
                 return Ok(Exit::Done);
             }
         }
-        if screen.is_some() {
+        let is_read = if screen.is_some() {
             queue!(io::stdout(), MoveTo(0, 0), Clear(ClearType::All)).map_err(terminal)?;
-            out.print(&drawn(&rows, args, out))?;
+            out.print(&drawn(&rows, args, out))?
         } else {
-            out.print(&rows.iter().map(WatchRow::line).collect::<String>())?;
-        }
+            out.print(&rows.iter().map(WatchRow::line).collect::<String>())?
+        };
         looks += 1;
-        if args.count.is_some_and(|count| looks >= count) {
+        if !is_read || args.count.is_some_and(|count| looks >= count) {
             return Ok(Exit::Done);
         }
     }
