@@ -70,6 +70,15 @@ async fn a_rate_that_is_set_keeps_the_usage_unless_asked_and_says_so() {
         assert!(ran.stdout.contains("; the usage is forgotten, because the mode was "), "{ran:?}");
     }
     tool.ends(0, &["acquire", "api", "50"]).await;
+    // What a client used before counts again, and the command does not know the clients.
+    tool.ends(0, &["set", "api", "9/h per client"]).await;
+    tool.ends(0, &["acquire", "api", "9", "--client-id", CLIENTS[0]]).await;
+    let ran = tool.ends(0, &["set", "api", "50/h"]).await;
+    assert!(ran.stdout.ends_with("; the usage is forgotten, because the mode was PER_CLIENT\n"));
+    let ran = tool.ends(0, &["set", "api", "9/h per client"]).await;
+    let said = "because the mode was OVERALL; that of clients from an earlier time in the mode PER_CLIENT counts again\n";
+    assert!(ran.stdout.ends_with(said), "{ran:?}");
+    tool.ends(1, &["acquire", "api", "--client-id", CLIENTS[0]]).await;
     // Each client has its own usage: only that of this one can be forgotten.
     tool.ends(0, &["set", "pc", "10/h per client"]).await;
     for client in CLIENTS {

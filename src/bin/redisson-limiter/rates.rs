@@ -87,7 +87,14 @@ async fn change(
         Ok(Some(before)) => {
             let usage = match &common.client_id {
                 _ if before.mode() != rate.mode() => {
-                    format!("the usage is forgotten, because the mode was {}", before.mode())
+                    let left = match rate.mode() {
+                        Mode::Overall => "",
+                        // Their keys are out of reach of a call for one client.
+                        Mode::PerClient => {
+                            "; that of clients from an earlier time in the mode PER_CLIENT counts again"
+                        }
+                    };
+                    format!("the usage is forgotten, because the mode was {}{left}", before.mode())
                 }
                 _ if !reset_usage => "the usage is kept".to_owned(),
                 Some(id) if rate.mode() == Mode::PerClient => {
