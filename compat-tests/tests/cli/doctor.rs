@@ -255,6 +255,17 @@ async fn what_clients_have_left_behind_is_removed_and_what_they_use_is_not() {
     tool.ends(0, &["doctor", "pc", "--fix", "--yes"]).await;
     let value = seed::get(&server, &format!("{{pc}}:value:{used}")).await;
     assert_eq!(value.as_deref(), Some("6"));
+    // With --client-id the budgets of others are neither looked at nor written.
+    seed::budget(&server, "pc", Some(CLIENTS[0]), Some("9"), &[old(60_000, 1, 4)]).await;
+    tool.ends(0, &["doctor", "pc", "--fix", "--yes", "--client-id", used]).await;
+    let of_other = format!("{{pc}}:value:{}", CLIENTS[0]);
+    assert_eq!(seed::get(&server, &of_other).await.as_deref(), Some("9"));
+    assert_eq!(diagnosed(&tool, "pc").await, one("drift", true));
+    let neither = "00000000-0000-4000-8000-000000000000";
+    let ran = tool.ends(2, &["doctor", "pc", "--client-id", neither]).await;
+    assert!(ran.stderr.contains("has no budget of the client"), "{ran:?}");
+    tool.ends(2, &["doctor", "--all", "--client-id", used]).await;
+    tool.ends(0, &["doctor", "pc", "--fix", "--yes", "--client-id", CLIENTS[0]]).await;
     let ran = tool.ends(2, &["reset", "pc", "--yes"]).await;
     assert!(ran.stderr.contains("--client-id"), "{ran:?}");
     tool.ends(0, &["reset", "pc", "--yes", "--client-id", used]).await;

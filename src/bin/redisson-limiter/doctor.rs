@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::admin::StoredPolicy;
-use redisson_rate_limiter::{Client, ClockSkew, Rate, RateLimiter};
+use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, Rate, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::Session;
@@ -34,9 +34,15 @@ struct Patient {
 }
 
 pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit> {
-    let Session { client, out, .. } = session;
+    let Session { client, common, out } = session;
     let (mut patients, mut unreadable, mut missing) = (Vec::new(), 0, None);
     if args.all {
+        if common.client_id.is_some() {
+            return Err(Failure::Usage(
+                "--all examines the budgets of all clients: leave --client-id out, or name limiters"
+                    .to_owned(),
+            ));
+        }
         let found;
         (found, unreadable) = walk(session, None, &args.scan).await?;
         let looks = with_each(found, out, "examining", async |(name, traces)| {
@@ -49,7 +55,9 @@ pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit> {
         match named(session, name, args).await {
             Ok(found) => patients.extend(found),
             // A name without a limiter must not keep the others from being examined.
-            Err(failure) if matches!(failure.exit(), Exit::NoLimiter | Exit::Damaged) => {
+            Err(failure)
+                if matches!(failure.exit(), Exit::NoLimiter | Exit::Damaged | Exit::Usage) =>
+            {
                 if let Some(earlier) = missing.replace(failure) {
                     out.complain(&earlier.to_string());
                 }
@@ -114,7 +122,9 @@ impl Patient {
         let view = match view {
             Ok(Some(view)) => view,
             Ok(None) => return Ok(None),
-            Err(failure) if failure.exit() == Exit::Usage && !name.is_empty() => {
+            Err(Failure::Limiter(error))
+                if error.kind() == ErrorKind::InvalidArgument && !name.is_empty() =>
+            {
                 let advice = "give the name a hash tag, as in api:{tenant}";
                 let text = "the name has a brace, and no hash tag";
                 let findings = vec![Finding::new(FindingKind::Slots, text, advice)];

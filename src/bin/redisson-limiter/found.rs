@@ -105,7 +105,8 @@ pub struct BudgetView {
 }
 
 impl View {
-    /// Looks at a limiter that the user has named, and at the budgets of all its clients.
+    /// Looks at a limiter that the user has named, and at the budgets of all its clients, or of the one that the user has
+    /// named too.
     pub async fn named(
         session: &Session<'_>,
         name: &str,
@@ -130,7 +131,16 @@ impl View {
                 Err(failure) => return Err(failure),
             }
         }
-        let view = View::of(client, limiter, &clients, entries).await?;
+        let mut view = View::of(client, limiter, &clients, entries).await?;
+        if let Some(id) = &session.common.client_id {
+            view.budgets
+                .retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
+            if view.budgets.is_empty() {
+                return Err(Failure::Usage(format!(
+                    "the limiter {name:?} has no budget of the client {id:?}; without --client-id all are looked at"
+                )));
+            }
+        }
         let mut policies = client.policies_of(name).await?;
         // A key that cannot be read may be another program's, and fails this only if there is nothing else.
         if !view.is_missing() || policies.iter().any(Result::is_ok) {

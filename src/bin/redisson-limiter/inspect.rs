@@ -9,7 +9,7 @@ use redisson_rate_limiter::admin::{LogEntry, Repair, StoredKey, Writer};
 
 use crate::Session;
 use crate::args::InspectArgs;
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Exit, Result};
 use crate::findings::{answered, drift};
 use crate::found::{BudgetView, View};
 use crate::json;
@@ -21,17 +21,8 @@ const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
 pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
-    let Session { common, out, .. } = session;
-    let mut view = View::named(session, &args.name, args.entries, &args.scan).await?;
-    if let Some(id) = &common.client_id {
-        view.budgets.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
-        if view.budgets.is_empty() {
-            return Err(Failure::Usage(format!(
-                "the limiter {:?} has no budget of the client {id:?}; without --client-id all are shown",
-                args.name
-            )));
-        }
-    }
+    let out = session.out;
+    let view = View::named(session, &args.name, args.entries, &args.scan).await?;
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
     let mut repairs = Vec::new();
