@@ -77,6 +77,32 @@ async fn without_the_right_to_scan_all_else_works() {
     assert!(ran.stdout.contains("needs +scan"), "{ran:?}");
 }
 
+/// The rule for keys may be one for the names of a service.
+#[tokio::test]
+async fn limiters_that_the_user_may_not_read_are_left_out() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    for name in ["a", "b", "c"] {
+        tool.ends(0, &["acquire", name, "--rate", "5/h"]).await;
+    }
+    let () = server.run(cmd("SET").arg("{c}:value").arg(5).take()).await;
+    let allow = async |keys: &[&str]| {
+        let mut user = cmd("ACL");
+        user.arg(&["SETUSER", acl::USER, "resetkeys"]).arg(keys);
+        let () = server.run(user).await;
+    };
+    allow(&["~c", "~{c}:*", "~{c}"]).await;
+    for (code, command) in [(0, &["list"][..]), (0, &["top"]), (1, &["doctor", "--all"])] {
+        let ran = tool.ends(code, command).await;
+        assert!(ran.stdout.contains('c') && !ran.stdout.contains("\na "), "{ran:?}");
+        let said = "redisson-limiter: 2 limiters left out: the user may not read all of the keys\n";
+        assert_eq!(ran.stderr, said);
+    }
+    allow(&[]).await;
+    let ran = tool.ends(5, &["list"]).await;
+    assert!(ran.stderr.contains("refused the credentials or the command"), "{ran:?}");
+}
+
 #[tokio::test]
 async fn without_the_right_to_the_time_the_machine_has_a_clock() {
     let server = Server::start().await;

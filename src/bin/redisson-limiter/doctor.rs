@@ -12,7 +12,7 @@ use crate::Session;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure, Result};
 use crate::findings::{Finding, FindingKind, Repairs, answered, examine};
-use crate::found::{View, walk, with_each};
+use crate::found::{View, walk, with_each, with_each_found};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::semaphore;
@@ -45,7 +45,7 @@ pub async fn run(session: &Session<'_>, args: &DoctorArgs) -> Result<Exit> {
         }
         let found;
         (found, unreadable) = walk(session, None, &args.scan).await?;
-        let looks = with_each(found, out, "examining", async |(name, traces)| {
+        let looks = with_each_found(found, out, "examining", async |(name, traces)| {
             let view = View::found(client, &name, &traces, ENTRIES).await;
             Patient::of(name, view, args).await
         });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use redisson_rate_limiter::admin::{
     Budget, ClientBudget, Inspection, StoredKey, StoredPolicy, StoredRate,
 };
@@ -13,7 +13,7 @@ use crate::Session;
 use crate::args::ScanArgs;
 use crate::exit::{Exit, Failure, Result};
 use crate::out::Out;
-use crate::text::in_ms;
+use crate::text::{count, in_ms};
 
 /// How many limiters are looked at together, so that a distant server does not take a round trip for each; it
 /// also bounds what other clients' calls wait for.
@@ -84,6 +84,38 @@ where
     }
     out.end_progress();
     Ok(results)
+}
+
+/// Like [`with_each`], for limiters that a walk has found. Those that the user may not read are left out, unless that is
+/// all of them.
+pub async fn with_each_found<T, F: Future<Output = Result<T>>>(
+    found: BTreeMap<String, LimiterTraces>,
+    out: &Out,
+    doing: &str,
+    mut with_one: impl FnMut((String, LimiterTraces)) -> F,
+) -> Result<Vec<T>> {
+    let looks = with_each(found, out, doing, |one| {
+        with_one(one).map(|looked| match looked {
+            Err(failure) if failure.exit() == Exit::Access => Ok(Err(failure)),
+            looked => looked.map(Ok),
+        })
+    });
+    let (mut seen, mut refused) = (Vec::new(), Vec::new());
+    for looked in looks.await? {
+        match looked {
+            Ok(one) => seen.push(one),
+            Err(failure) => refused.push(failure),
+        }
+    }
+    let number = count(refused.len() as u64, "limiter");
+    match refused.pop() {
+        Some(failure) if seen.is_empty() => return Err(failure),
+        Some(_) => {
+            out.complain(&format!("{number} left out: the user may not read all of the keys"))
+        }
+        None => {}
+    }
+    Ok(seen)
 }
 
 /// A limiter at one moment; in the mode PER_CLIENT, each budget at a moment of its own.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::Session;
 use crate::args::{ListArgs, TopArgs};
 use crate::exit::{Exit, Result};
-use crate::found::{LimiterTraces, View, walk, with_each};
+use crate::found::{LimiterTraces, View, walk, with_each_found};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{bar, count, quoted, table};
@@ -33,8 +33,9 @@ struct ListRow {
 pub async fn list(session: &Session<'_>, args: &ListArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let (found, _) = walk(session, None, &args.scan).await?;
-    let rows =
-        with_each(found, out, "looking", async |(name, traces)| row_of(client, name, traces).await);
+    let rows = with_each_found(found, out, "looking", async |(name, traces)| {
+        row_of(client, name, traces).await
+    });
     let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
@@ -109,7 +110,7 @@ pub async fn top(session: &Session<'_>, args: &TopArgs) -> Result<Exit> {
     let Session { client, out, .. } = session;
     let (found, _) = walk(session, None, &args.scan).await?;
     let total = found.len();
-    let rows = with_each(found, out, "looking", async |(name, traces)| {
+    let rows = with_each_found(found, out, "looking", async |(name, traces)| {
         match View::found(client, &name, &traces, ENTRIES).await {
             Ok(view) => Ok(view.iter().flat_map(rows_of).collect()),
             // A name that no client can use on a cluster; doctor explains it.
