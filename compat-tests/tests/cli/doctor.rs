@@ -170,6 +170,37 @@ async fn policies_are_shown_and_two_of_one_name_are_found() {
 }
 
 #[tokio::test]
+async fn commands_for_redissons_limiters_say_of_a_policy_that_it_is_one() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let bucket = Policy::bucket(50, 10, Duration::from_secs(3_600)).unwrap();
+    let bucket = client.limiter_of("api", bucket).unwrap();
+    assert!(bucket.try_acquire_now(50).await.unwrap().is_granted());
+    for command in [
+        &["acquire", "api"][..],
+        &["update", "api", "5/h"],
+        &["reset", "api", "--yes"],
+        &["reset", "api", "--delete", "--yes"],
+    ] {
+        let ran = tool.ends(2, command).await;
+        let said = "redisson-limiter: api follows a policy (bucket, 50 at 10/h): this command is for \
+                    Redisson's limiters\n";
+        assert_eq!(ran.stderr, said);
+    }
+    let ran = tool.ends(0, &["watch", "api", "--count", "1"]).await;
+    let said = "api: follows a policy (bucket, 50 at 10/h), and is not watched; see top\n";
+    assert_eq!(ran.stdout, said);
+    for set in [&["set", "api", "5/h"][..], &["set", "api", "5/h", "--if-absent"]] {
+        let ran = tool.ends(0, set).await;
+        assert_eq!(ran.stdout, "api: 5/h (a new limiter)\n");
+        assert!(ran.stderr.contains("api also follows a policy (bucket, 50 at 10/h)"), "{ran:?}");
+        tool.ends(0, &["reset", "api", "--delete", "--yes"]).await;
+    }
+    client.close().await;
+}
+
+#[tokio::test]
 async fn what_is_dated_a_year_ahead_is_dated_now() {
     let server = Server::start().await;
     let tool = Tool::on(&server);
@@ -312,6 +343,11 @@ async fn what_nobody_can_repair_is_explained() {
     assert!(ran.stdout.contains("rate is \"ten\""), "{ran:?}");
     seed::hash(&server, "half", &[("rate", "10")]).await;
     assert_eq!(diagnosed(&tool, "half").await, one("unreadable", false));
+    for command in [&["inspect", "half"][..], &["acquire", "half"], &["reset", "half", "--yes"]] {
+        let ran = tool.ends(6, command).await;
+        let text = ran.stdout + &ran.stderr;
+        assert!(text.contains("interval and type are missing"), "{command:?}: {text}");
+    }
 
     let fields = [("rate", "9"), ("interval", "60000"), ("type", "0"), ("keepAliveTime", "5000")];
     seed::hash(&server, "short", &fields).await;

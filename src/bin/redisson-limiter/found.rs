@@ -13,7 +13,7 @@ use crate::Session;
 use crate::args::ScanArgs;
 use crate::exit::{Exit, Failure, Result};
 use crate::out::Out;
-use crate::text::{count, in_ms};
+use crate::text::{count, in_ms, quoted};
 
 /// How many limiters are looked at together, so that a distant server does not take a round trip for each; it
 /// also bounds what other clients' calls wait for.
@@ -270,6 +270,27 @@ impl View {
     pub fn is_missing(&self) -> bool {
         !self.hash().exists() && !self.budgets.iter().any(|budget| has_keys(budget.budget()))
     }
+}
+
+/// Why a command has found no limiter of this name.
+pub async fn why_missing(client: &Client, name: &str) -> Failure {
+    let config = async { client.limiter(name)?.config().await };
+    match (config.await, policies_of(client, name).await) {
+        // Acquires take a hash that lacks fields for none, as Redisson does.
+        (Err(error), _) if error.kind() == ErrorKind::CorruptState => error.into(),
+        (_, Some(policies)) => Failure::Usage(format!(
+            "{} follows a policy ({policies}): this command is for Redisson's limiters",
+            quoted(name)
+        )),
+        _ => Failure::no_limiter(name),
+    }
+}
+
+/// The policies that limiters of this name follow, as text; `None` if none is found.
+pub async fn policies_of(client: &Client, name: &str) -> Option<String> {
+    let found = client.policies_of(name).await.unwrap_or_default().into_iter().flatten();
+    let texts: Vec<String> = found.map(|it| it.policy.to_string()).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 impl BudgetView {

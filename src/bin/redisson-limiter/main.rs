@@ -77,6 +77,12 @@ async fn run(arguments: &Arguments, out: &Out) -> Result<Exit> {
         Command::Bench(args) => bench::run(&session, args).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Replay(_) => Ok(Exit::Done),
     };
+    let ended = match ended {
+        Err(Failure::Missing("limiter", name)) => {
+            Err(found::why_missing(&session.client, &name).await)
+        }
+        ended => ended,
+    };
     session.client.close().await;
     ended
 }

@@ -5,6 +5,7 @@ use redisson_rate_limiter::{Decision, ErrorKind, Mode, RateLimiter, Usage};
 use crate::Session;
 use crate::args::{AcquireArgs, ResetArgs, SetArgs, UpdateArgs};
 use crate::exit::{Exit, Failure, Result};
+use crate::found::policies_of;
 use crate::out::Tone;
 use crate::text::{duration_rounded_up, quoted};
 
@@ -44,7 +45,7 @@ pub async fn set(session: &Session<'_>, args: &SetArgs) -> Result<Exit> {
         return change(session, &args.update, true).await;
     }
     let (exit, said) = match session.client.limiter(name)?.try_set_rate(*rate).await? {
-        true => (Exit::Done, format!("{rate} (a new limiter)")),
+        true => (Exit::Done, format!("{rate} {}", created(session, name).await)),
         false => (Exit::No, "there is a limiter already".to_owned()),
     };
     session.out.print(&format!("{}: {said}\n", quoted(name)))?;
@@ -55,12 +56,20 @@ pub async fn update(session: &Session<'_>, args: &UpdateArgs) -> Result<Exit> {
     change(session, args, false).await
 }
 
+/// Says that the limiter is new, and warns if there are others of its name.
+async fn created(Session { client, out, .. }: &Session<'_>, name: &str) -> String {
+    if let Some(policies) = policies_of(client, name).await {
+        out.complain(&format!(
+            "{} also follows a policy ({policies}): limiters of both kinds grant by themselves",
+            quoted(name)
+        ));
+    }
+    "(a new limiter)".to_owned()
+}
+
 /// Changes the rate, and says what became of the usage.
-async fn change(
-    Session { client, common, out }: &Session<'_>,
-    args: &UpdateArgs,
-    may_create: bool,
-) -> Result<Exit> {
+async fn change(session: &Session<'_>, args: &UpdateArgs, may_create: bool) -> Result<Exit> {
+    let Session { client, common, out } = session;
     let UpdateArgs { name, rate, reset_usage } = args;
     let limiter = client.limiter(name)?;
     let name = quoted(name);
@@ -82,7 +91,7 @@ async fn change(
         return Err(Failure::no_limiter(&args.name));
     }
     let said = match before {
-        Ok(None) => "(a new limiter)".to_owned(),
+        Ok(None) => created(session, &args.name).await,
         Err(_) => "(what was stored could not be read)".to_owned(),
         Ok(Some(before)) => {
             let usage = match &common.client_id {

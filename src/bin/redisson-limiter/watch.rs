@@ -12,8 +12,9 @@ use redisson_rate_limiter::admin::{Inspection, StoredPolicy, Writer};
 use redisson_rate_limiter::{Mode, Peek, RateLimiter};
 
 use crate::Session;
-use crate::args::{Common, WatchArgs};
+use crate::args::WatchArgs;
 use crate::exit::{Exit, Failure, Result};
+use crate::found::policies_of;
 use crate::out::{Out, Tone};
 use crate::text::{bar, duration, quoted, sparkline};
 
@@ -115,7 +116,7 @@ impl Sample {
 }
 
 pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
-    let Session { client, common, out } = session;
+    let Session { client, out, .. } = session;
     if args.every < Duration::from_millis(50) {
         return Err(Failure::Usage("--every must be at least 50ms".to_owned()));
     }
@@ -134,7 +135,7 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
         let look = async {
             ticks.tick().await;
             for row in &mut rows {
-                row.look(args, common).await?;
+                row.look(session, args).await?;
             }
             Ok::<_, Failure>(())
         };
@@ -159,7 +160,11 @@ pub async fn run(session: &Session<'_>, args: &WatchArgs) -> Result<Exit> {
 }
 
 impl WatchRow {
-    async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<()> {
+    async fn look(
+        &mut self,
+        Session { client, common, .. }: &Session<'_>,
+        args: &WatchArgs,
+    ) -> Result<()> {
         let inspection = self.limiter.inspect(args.entries).await?;
         self.last = match (&inspection.rate, Sample::of(&inspection, args.every)) {
             // The budget of a client that exists only here would be meaningless.
@@ -167,7 +172,12 @@ impl WatchRow {
                 Err(format!("{rate}: name a client with --client-id; `inspect` lists them"))
             }
             (_, Some(sample)) => Ok(sample),
-            (Ok(_), None) => Err("no limiter of this name; see --key-prefix".to_owned()),
+            (Ok(_), None) => Err(match policies_of(client, self.limiter.name()).await {
+                Some(policies) => {
+                    format!("follows a policy ({policies}), and is not watched; see top")
+                }
+                None => "no limiter of this name; see --key-prefix".to_owned(),
+            }),
             (Err(_), None) => Err("its hash cannot be read: see doctor".to_owned()),
         };
         let granted = |last: &Sample| last.granted_per_second.unwrap_or(0.0).round() as u64;
