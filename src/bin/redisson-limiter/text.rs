@@ -85,7 +85,7 @@ pub fn duration_rounded_up(time: Duration) -> String {
 pub fn count(number: u64, one: &str) -> String {
     match number {
         1 => format!("1 {one}"),
-        _ if one.ends_with('y') => format!("{number} {}ies", &one[..one.len() - 1]),
+        _ if one.ends_with("ry") => format!("{number} {}ies", &one[..one.len() - 1]),
         _ => format!("{number} {one}s"),
     }
 }
@@ -159,6 +159,12 @@ mod tests {
         assert_eq!(quoted("api:users"), "api:users");
         assert_eq!(quoted("a b"), "\"a b\"");
         assert_eq!(quoted("\x1b"), "\"\\u{1b}\"");
+    }
+
+    #[test]
+    fn nouns_have_their_plurals() {
+        assert_eq!([1, 2].map(|n| count(n, "entry")), ["1 entry", "2 entries"]);
+        assert_eq!([1, 2].map(|n| count(n, "key")), ["1 key", "2 keys"]);
     }
 
     #[test]
