@@ -48,12 +48,25 @@ async fn passwords_come_from_the_environment_or_a_file_and_are_never_shown() {
 
 /// Deployments set variables for which they have no value.
 #[tokio::test]
-async fn an_empty_password_is_none() {
+async fn an_empty_variable_is_none() {
     let server = Server::start_with(Options::default().password("correct-horse")).await;
     let url = format!("redis://:correct-horse@127.0.0.1:{}", server.port());
-    let empty = Tool::at(&url)
-        .env("REDISSON_LIMITER_PASSWORD", "")
-        .env("REDISSON_LIMITER_SENTINEL_PASSWORD", "");
+    let mut empty = Tool::at(&url);
+    for variable in [
+        "PASSWORD",
+        "PASSWORD_FILE",
+        "SENTINEL_PASSWORD",
+        "SENTINEL_USER",
+        "REDISSON_YAML",
+        "USER",
+        "DATABASE",
+        "CA",
+        "CERT",
+        "KEY",
+        "KEY_PREFIX",
+    ] {
+        empty = empty.env(&format!("REDISSON_LIMITER_{variable}"), "");
+    }
     let ran = empty.ends(0, &["set", "api", "1/s"]).await;
     assert!(ran.stderr.is_empty(), "{ran:?}");
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use redisson_rate_limiter::Rate;
 
@@ -32,7 +32,7 @@ pub struct Arguments {
 
 /// The servers, and how to log in. Values from the environment are not shown.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Servers", mut_args(|arg| arg.global(true).hide_env_values(true)))]
+#[command(next_help_heading = "Servers", mut_args(common))]
 pub struct Common {
     /// The servers: redis://, rediss://, unix://, redis+sentinel://host,host/name, redis+cluster://host,host.
     /// Do not put the password here: others can see the arguments. By default redis://127.0.0.1:6379
@@ -303,6 +303,15 @@ pub struct ReplayArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// An empty variable is none: deployments set variables for which they have no value.
+fn common(arg: Arg) -> Arg {
+    let arg = arg.global(true).hide_env_values(true);
+    match arg.get_env().and_then(std::env::var_os) {
+        Some(value) if value.is_empty() => arg.env(None),
+        _ => arg,
+    }
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), &'static str> {
