@@ -39,7 +39,9 @@ async fn no_name_reaches_a_terminal_as_it_is() {
         let () = server.run(cmd("SET").arg(format!("{{{name}}}:value")).arg(name).take()).await;
         is_harmless(&tool.ends(0, &["inspect", name]).await);
         is_harmless(&tool.ends(1, &["doctor", name]).await);
-        is_harmless(&tool.ends(3, &["inspect", &format!("{name}!")]).await);
+        let ran = tool.ends(3, &["inspect", &format!("{name}!")]).await;
+        is_harmless(&ran);
+        assert!(ran.stderr.contains('\\') && !ran.stderr.contains("\\\\"), "escaped once: {ran:?}");
     }
     is_harmless(&tool.ends(0, &["top"]).await);
     is_harmless(&tool.ends(0, &["list"]).await);
@@ -66,7 +68,9 @@ async fn no_name_reaches_a_terminal_as_it_is() {
     assert_eq!(names, expected);
     // What a hash holds is shown too.
     seed::hash(&server, "h", &[("rate", EVIL[0]), ("interval", "5"), ("type", "0")]).await;
-    is_harmless(&tool.ends(6, &["inspect", "h"]).await);
+    let ran = tool.ends(6, &["inspect", "h"]).await;
+    is_harmless(&ran);
+    assert!(ran.stdout.contains("rate is \"\\u{1b}]0;owned\\u{7}"), "{ran:?}");
     is_harmless(&tool.ends(6, &["inspect", "h", "--json"]).await);
     is_harmless(&tool.ends(1, &["doctor", "h"]).await);
     is_harmless(&tool.ends(6, &["acquire", "h"]).await);

@@ -10,7 +10,7 @@ use redisson_rate_limiter::{Error, ErrorKind, Rate};
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure, Result};
 use crate::found::{BudgetView, View, expires_in, has_keys};
-use crate::text::{count, duration, excerpt, name, quoted};
+use crate::text::{count, duration, excerpt, quoted, visible};
 
 /// The kinds of problems. Scripts read their names, and people what is written at each: the cause and the consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,7 +139,7 @@ pub async fn examine(view: &View, args: &DoctorArgs) -> Result<Vec<Finding>> {
                     "if it is a rate limiter, write the rate again with `set`",
                 ),
             };
-            findings.push(Finding::new(kind, name(&why), advice));
+            findings.push(Finding::new(kind, visible(&why), advice));
         }
     }
     findings.extend(several_policies(view));

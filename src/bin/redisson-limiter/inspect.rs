@@ -14,7 +14,7 @@ use crate::findings::{answered, drift};
 use crate::found::{BudgetView, View};
 use crate::json;
 use crate::out::{Out, Tone};
-use crate::text::{bar, count, duration, excerpt, in_ms, name, quoted};
+use crate::text::{bar, count, duration, excerpt, in_ms, name, quoted, visible};
 
 /// The rows in the chart of ages.
 const ROWS: u64 = 10;
@@ -61,7 +61,7 @@ fn shown_limiter(
     let rate = match view.rate() {
         Ok(Some(rate)) => format!("{rate}  ({})", rate.mode()),
         Ok(None) => out.paint(Tone::Bad, "no hash: there is no limiter of this name any more"),
-        Err(why) => out.paint(Tone::Bad, format!("the hash cannot be read: {}", name(&why))),
+        Err(why) => out.paint(Tone::Bad, format!("the hash cannot be read: {}", visible(&why))),
     };
     let _ = writeln!(text, "{title}  {rate}");
     if let Some(note) = view.note {

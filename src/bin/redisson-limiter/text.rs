@@ -12,14 +12,12 @@ pub fn is_harmless(character: char) -> bool {
     matches!(character, '\'' | '"' | '\\') || character.escape_debug().len() == 1
 }
 
-/// Text from a server or a user, made safe for a terminal: characters that are not [harmless](is_harmless)
-/// are escaped as in Rust's `"\u{1b}"`. Messages may have several lines.
+/// A message, made safe for a terminal: characters that are not [harmless](is_harmless) are escaped as in Rust's
+/// `"\u{1b}"`. It may have several lines, and names in it are escaped already.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // Escaped, so that no other text looks the same.
-            '\\' => shown.push_str("\\\\"),
             '\n' => shown.push('\n'),
             _ if is_harmless(character) => shown.push(character),
             _ => shown.extend(character.escape_debug()),
@@ -28,9 +26,10 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Like [`visible`], for a name, which must be on one line.
+/// A name from a server or a user, made safe for a terminal, on one line.
 pub fn name(text: &str) -> String {
-    visible(text).replace('\n', "\\n")
+    // Backslashes are escaped too, so that no other name looks the same.
+    visible(&text.replace('\\', "\\\\")).replace('\n', "\\n")
 }
 
 /// A name, in quotes if something in it could be mistaken for something else.
@@ -44,7 +43,7 @@ pub fn quoted(text: &str) -> String {
 
 /// The beginning of what a key holds, in quotes.
 pub fn excerpt(content: &str) -> String {
-    format!("{:?}", name(&content.chars().take(60).collect::<String>()))
+    format!("\"{}\"", name(&content.chars().take(60).collect::<String>()))
 }
 
 /// A time with two or three digits: `350 ms`, `1.2 s`, `17 h`.
@@ -152,6 +151,8 @@ mod tests {
         assert_eq!(name("a\nb"), "a\\nb");
         assert_eq!(visible("it's \"é\" 💥"), "it's \"é\" 💥");
         assert_eq!(name("a\\u{1b}"), "a\\\\u{1b}", "no other text looks the same");
+        assert_eq!(visible(&name(bad)), shown, "a name in a message is escaped once");
+        assert_eq!(excerpt("a\x1b\\"), "\"a\\u{1b}\\\\\"");
     }
 
     #[test]
