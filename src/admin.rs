@@ -113,8 +113,27 @@ impl RateLimiter {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::InProcessStore;
+    use crate::{Clock, InProcessStore};
+
+    #[tokio::test]
+    async fn nobody_was_granted_the_permits_of_a_pause() {
+        let (clock, hand) = Clock::manual(1_700_000_000_000);
+        let store = InProcessStore::with_clock(clock.clone());
+        let client = Client::builder().clock(clock).in_process(&store).unwrap();
+        let limiter = client.limiter("api").unwrap();
+        limiter.set_rate(Rate::per_second(10)).await.unwrap();
+        limiter.acquire(3).await.unwrap();
+        limiter.pause_for(Duration::from_millis(2_000)).await.unwrap();
+        for (now, in_log) in [(0, (3, 0)), (1_500, (0, 3)), (2_500, (0, 3))] {
+            hand.set(1_700_000_000_000 + now);
+            let inspection = limiter.inspect(100).await.unwrap();
+            let (rate, budget) = inspection.in_force().unwrap();
+            assert_eq!(inspection.permits_in_log(rate, budget), in_log, "after {now} ms");
+        }
+    }
 
     #[tokio::test]
     async fn the_usage_is_forgotten_in_the_mode_that_is_named_and_in_no_other() {

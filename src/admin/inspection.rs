@@ -54,12 +54,11 @@ impl Inspection {
         budget.entries().iter().filter(move |entry| entry.date_ms > cutoff)
     }
 
-    /// The permits of the live entries that were read, without those of a [pause](Writer::Pause), and the
-    /// permits of the expired ones, which the next call gives back to the value.
+    /// The permits of the live entries that were read, and those of the expired ones, which the next call gives back to
+    /// the value; without the permits of a [pause](Writer::Pause), which nobody was granted.
     pub fn permits_in_log(&self, rate: Rate, budget: &Budget) -> (u64, u64) {
-        let granted = self.live(rate, budget).filter(|entry| entry.writer != Writer::Pause);
-        let all = permits_of(budget.entries().iter());
-        (permits_of(granted), all.saturating_sub(permits_of(self.live(rate, budget))))
+        let live = permits_of(self.live(rate, budget));
+        (live, permits_of(budget.entries().iter()).saturating_sub(live))
     }
 
     /// Until when the budget is paused, in milliseconds since 1970, as far as the entries that were read tell;
@@ -71,6 +70,8 @@ impl Inspection {
     }
 }
 
+/// The sum of all entries but a pause.
 fn permits_of<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> u64 {
-    entries.fold(0, |sum, entry| sum.saturating_add(entry.permits.unwrap_or(0)))
+    let granted = entries.filter(|entry| entry.writer != Writer::Pause);
+    granted.fold(0, |sum, entry| sum.saturating_add(entry.permits.unwrap_or(0)))
 }
