@@ -160,6 +160,11 @@ async fn a_limiter_per_client_is_removed_for_all_of_them_or_for_none() {
         assert_eq!(ran.stderr, "");
         assert_eq!(ran.stdout, "granted: 1 permit, 6 left of 10/h per client\n", "{client}");
     }
+    // The memory is that of the shared keys, and of those of a client that is named.
+    for (id, of) in [(&["--client-id", CLIENTS[0]][..], "other clients"), (&[], "clients")] {
+        let ran = tool.ends(0, &[&["inspect", "pc"], id].concat()).await;
+        assert!(ran.stdout.ends_with(&format!(" bytes, without the budgets of {of}\n")), "{ran:?}");
+    }
     tool.ends(0, &["reset", "pc", "--yes", "--client-id", CLIENTS[0]]).await;
     for (client, left) in [(CLIENTS[0], 9), (CLIENTS[1], 5)] {
         let ran = tool.ends(0, &["acquire", "pc", "1", "--client-id", client]).await;

@@ -21,7 +21,6 @@ const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
 pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
-    let out = session.out;
     let view = View::named(session, &args.name, args.entries, &args.scan).await?;
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
@@ -31,7 +30,8 @@ pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
             repairs.push(answered(budget.stored.preview_repair().await)?);
         }
     }
-    out.show(args.json, || json::limiter(&view, memory), || shown(&view, &repairs, memory, out))?;
+    let text = || shown(&view, &repairs, memory, session);
+    session.out.show(args.json, || json::limiter(&view, memory), text)?;
     Ok(match view.rate() {
         Ok(None) if !view.is_missing() => Exit::NoLimiter,
         Ok(_) => Exit::Done,
@@ -39,10 +39,15 @@ pub async fn run(session: &Session<'_>, args: &InspectArgs) -> Result<Exit> {
     })
 }
 
-fn shown(view: &View, repairs: &[Option<Repair>], memory: Option<u64>, out: &Out) -> String {
+fn shown(
+    view: &View,
+    repairs: &[Option<Repair>],
+    memory: Option<u64>,
+    session: &Session<'_>,
+) -> String {
     let mut text = match view.is_missing() {
         true => format!("{}\n", quoted(view.name())),
-        false => shown_limiter(view, repairs, memory, out),
+        false => shown_limiter(view, repairs, memory, session),
     };
     for policy in &view.policies {
         line(&mut text, "policy", &format!("{}: {} left", policy.policy, policy.available));
@@ -54,7 +59,7 @@ fn shown_limiter(
     view: &View,
     repairs: &[Option<Repair>],
     memory: Option<u64>,
-    out: &Out,
+    Session { common, out, .. }: &Session<'_>,
 ) -> String {
     let mut text = String::new();
     let title = out.paint(Tone::Strong, quoted(view.name()));
@@ -76,6 +81,7 @@ fn shown_limiter(
     }
     if let Some(bytes) = memory {
         let of = match view.budgets.iter().any(|budget| budget.client_id.is_some()) {
+            true if common.client_id.is_some() => ", without the budgets of other clients",
             true => ", without the budgets of clients",
             false => "",
         };
