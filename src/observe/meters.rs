@@ -271,10 +271,7 @@ impl Observer for Meters {
             Count::PolicyChanges => rises(name::POLICY_CALLS, &[("found", "other_parameters")]),
             Count::ClockReturns => rises(name::POLICY_CALLS, &[("found", "clock_behind")]),
             Count::AbandonedPermits => rises(name::ABANDONED_PERMITS, &[]),
-            Count::OpenCircuits => {
-                self.open.increment(change as f64);
-                rises(name::CIRCUIT_TRANSITIONS, &[("to", "open")]);
-            }
+            Count::OpenCircuits => self.open.increment(change as f64),
             Count::HalfOpenCircuits => {
                 self.half_open.increment(change as f64);
                 rises(name::CIRCUIT_TRANSITIONS, &[("to", "half_open")]);
@@ -296,6 +293,10 @@ impl Observer for Meters {
             Event::Charged { permits, is_written } => {
                 let outcome = if is_written { "written" } else { "not_written" };
                 handles.registrar.add(name::CHARGED, &[("outcome", outcome)], permits);
+            }
+            // A circuit is open again after each probe that fails, which is no opening.
+            Event::CircuitOpened { .. } => {
+                handles.registrar.add(name::CIRCUIT_TRANSITIONS, &[("to", "open")], 1);
             }
             Event::CircuitClosed { .. } => {
                 handles.registrar.add(name::CIRCUIT_TRANSITIONS, &[("to", "closed")], 1);

@@ -303,6 +303,24 @@ mod tests {
         assert!(fail(&circuit, due + 3).is_some(), "another prober");
     }
 
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn a_failed_probe_is_not_counted_as_an_opening() {
+        let counters = crate::observe::tests::metered::Counters::default();
+        metrics::with_local_recorder(&counters, || {
+            let circuit = Circuit::new(Observers::default().with_features());
+            let mut turn = fail(&circuit, 0);
+            for _ in 0..3 {
+                let due = circuit.next_probe(&mut turn).unwrap();
+                circuit.begin_probe(due, ATTEMPT).unwrap();
+                circuit.probe_failed(due, fault());
+            }
+            circuit.answered(Time::MAX);
+        });
+        let to = |state| counters.get(&format!("circuit_transitions_total to={state}"));
+        assert_eq!(["open", "half_open", "closed"].map(to), [Some(1), Some(3), Some(1)]);
+    }
+
     #[test]
     fn a_fault_says_nothing_if_another_call_was_answered_since() {
         let circuit = circuit();

@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "tracing", feature = "tower"))]
 pub(crate) mod captured;
+#[cfg(feature = "metrics")]
+pub(crate) mod metered;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
