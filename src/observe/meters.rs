@@ -119,6 +119,10 @@ impl MetricHandles {
         for outcome in ["answered", "failed", "abandoned"] {
             registrar.add(name::CALLS, &[("operation", "acquire"), ("outcome", outcome)], 0);
         }
+        // Of all kinds of errors, the one that has an alert.
+        let foreign =
+            [("operation", "acquire"), ("kind", "foreign_entry"), ("execution", "executed")];
+        registrar.add(name::ERRORS, &foreign, 0);
         MetricHandles {
             granted: DecidedCounters::new(&registrar, "granted", &GRANTS),
             denied: DecidedCounters::new(&registrar, "denied", &DENIES),
