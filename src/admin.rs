@@ -47,15 +47,25 @@ impl Client {
             let at = limiter.engine().core.clock.own_us();
             let of = Followed { rules: policy, is_stored: true };
             let call = PolicyPeekCall { of, at, permits: 0 };
-            match limiter.call(Operation::Inspect, call).await {
+            let (engine, deadline) = (limiter.engine(), limiter.deadline);
+            let answer = engine.call(Operation::Inspect, deadline, engine.keys.clone(), call);
+            match answer.await {
                 Ok(PolicyPeek { parameters, available, .. }) => {
                     let limit = parameters.limit();
                     found.push(Ok(StoredPolicy { policy: parameters, limit, available }));
                 }
+                // No caller gets this error, so observers are not told of it.
                 Err(error) if error.kind() == ErrorKind::NotInitialized => {}
-                Err(error) => match error.kind() {
-                    ErrorKind::WrongType | ErrorKind::CorruptState => found.push(Err(error)),
-                    _ => return Err(error),
+                Err(error) => match limiter.failed(Operation::Inspect, error) {
+                    error
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::WrongType | ErrorKind::CorruptState
+                        ) =>
+                    {
+                        found.push(Err(error));
+                    }
+                    error => return Err(error),
                 },
             }
         }

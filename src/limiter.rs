@@ -86,7 +86,7 @@ use crate::wire::keys::Keys;
 pub struct RateLimiter {
     limiters: Arc<Limiters>,
     engine: Arc<Engine>,
-    deadline: Duration,
+    pub(crate) deadline: Duration,
     rate: Option<Arc<Rate>>,
     /// The part of the rate that its grants leave to others.
     pub(crate) headroom: Option<Fraction>,

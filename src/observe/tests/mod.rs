@@ -134,6 +134,15 @@ async fn an_observer_of_ones_own_sees_acquires_calls_and_changes_of_each_limiter
     }
 }
 
+#[cfg(feature = "admin")]
+#[tokio::test]
+async fn a_policy_that_nobody_follows_is_no_error() {
+    let (seen, builder) = seen_by(Client::builder());
+    let client = builder.in_process(&InProcessStore::new()).unwrap();
+    assert!(client.policies_of("ann").await.unwrap().is_empty());
+    assert_eq!(seen.times("ann - operation failed"), 0, "{:#?}", seen.lines.lock().unwrap());
+}
+
 #[tokio::test]
 async fn clients_apart_see_their_own_outages_only() {
     let (away, builder) = seen_by(Client::builder().on_outage(OnOutage::Deny));
