@@ -205,7 +205,6 @@ impl Flight {
         if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
             self.engine.server_failed(self.attempt_began, &error);
         }
-        self.observer.tell_again(CallEvent::Retried { error: &error, pause });
         self.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error, without shortening the pause.
         let core = self.engine.core.clone();
@@ -220,6 +219,7 @@ impl Flight {
             }
             self.expire(core.now(), &error, is_certain)?;
             if core.now() >= end {
+                self.observer.tell_again(CallEvent::Retried { error: &error, pause });
                 return Ok(());
             }
             rt::sleep_until(self.next_look(end)).await;

@@ -84,8 +84,8 @@ impl UntilDeadline {
             if !may_fare_better || gives_up || !may_repeat || is_late {
                 break Err(error);
             }
-            self.observer.tell_again(CallEvent::Retried { error: &error, pause });
             rt::sleep(pause).await;
+            self.observer.tell_again(CallEvent::Retried { error: &error, pause });
             pause = longer(pause);
         };
         self.observer.ended(&answer);

@@ -53,12 +53,12 @@ pub enum CallEvent<'a> {
         /// The time from sending the attempt to its answer.
         took: Duration,
     },
-    /// An attempt has failed; another follows after a pause.
+    /// An attempt has failed, and after a pause another is about to be made.
     #[non_exhaustive]
     Retried {
         /// Why the attempt failed.
         error: &'a Error,
-        /// The pause before the next attempt.
+        /// The pause between the two.
         pause: Duration,
     },
     /// The call has ended with an answer.
@@ -124,7 +124,8 @@ impl ObservedCall {
         self.permits
     }
 
-    /// The number of attempts so far, including the current one.
+    /// The number of attempts so far, including the current one; for [`CallEvent::Retried`] and
+    /// [`CallEvent::CameLate`], without the one that follows.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -134,8 +135,8 @@ impl ObservedCall {
     }
 
     pub(crate) fn tell_again(&mut self, why: CallEvent<'_>) {
-        self.attempts = self.attempts.saturating_add(1);
         self.tell(why);
+        self.attempts = self.attempts.saturating_add(1);
     }
 
     /// Reports the end of a call, answered or failed, without details of the answer.

@@ -1,7 +1,7 @@
 //! What is decided while the server is away, and how it comes back.
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, OnceLock};
 
 use futures::FutureExt;
 use futures::future::join_all;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::error::Error;
-use crate::observe::{Event, ObservedLimiter, Observer};
+use crate::observe::{CallEvent, Event, ObservedCall, ObservedLimiter, Observer};
 use crate::{CircuitState, Fraction, InProcessStore, ManualClock, OnOutage, Usage};
 
 mod groups;
@@ -91,6 +91,38 @@ async fn by_default_calls_fail() {
     let options = LimiterOptions::new().on_outage(OnOutage::Fail);
     assert!(client.limiter_with("api", options).unwrap().try_acquire_now(1).await.is_err());
     assert!(client.limiter("other").unwrap().try_acquire_now(1).await.unwrap().is_granted());
+}
+
+/// The attempts that were followed by another.
+#[derive(Default)]
+struct Retried(Mutex<Vec<u32>>);
+
+impl Observer for Retried {
+    fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
+        if let CallEvent::Retried { .. } = event {
+            self.0.lock().unwrap().push(call.attempts());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_are_told_of_an_attempt_once_it_is_made() {
+    let world = World::new();
+    world.set_away(true);
+    let retried = Arc::new(Retried::default());
+    let client = world.client_by(Client::builder().observer(retried.clone()));
+    let limiter = client.limiter("api").unwrap().with_rate(rate(100));
+    // It gives up after the second failure.
+    assert!(limiter.try_acquire_now(1).await.is_err());
+    assert_eq!((world.attempts(), retried.0.lock().unwrap().as_slice()), (2, &[1][..]));
+    // Its deadline ends during a pause.
+    let limiter = limiter.with_deadline(ms(30)).unwrap();
+    assert!(limiter.acquire(1).await.is_err());
+    let told = std::mem::take(&mut *retried.0.lock().unwrap());
+    assert_eq!(told.len() as u64, world.attempts() - 2, "{told:?}");
+    // Outside of the queue too.
+    assert!(limiter.try_acquire_once("key", 1).await.is_err());
+    assert_eq!(*retried.0.lock().unwrap(), [1]);
 }
 
 #[tokio::test(start_paused = true)]
