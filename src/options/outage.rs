@@ -129,17 +129,6 @@ impl OnOutage {
             _ => Ok(()),
         }
     }
-
-    /// Checks that this policy can grant anything of this rate.
-    pub(crate) fn check_with(self, rate: Rate) -> Result<(), String> {
-        match self {
-            OnOutage::Local(fraction) if fraction.of_rate(rate) == 0 => Err(format!(
-                "{self} of a rate of {rate}: that is not a whole permit, and every call would be denied \
-                while the server is away; choose a larger fraction, or `OnOutage::Deny`"
-            )),
-            _ => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

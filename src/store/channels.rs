@@ -109,7 +109,7 @@ mod tests {
         let listener = channels.listen(&name, false);
         channels.announce(&name);
         assert!(!listener.stands());
-        assert_eq!(channels.pending(), [name.clone()]);
+        assert_eq!(channels.pending().len(), 1);
         channels.stands(&name);
         assert!(listener.stands() && channels.pending().is_empty());
     }

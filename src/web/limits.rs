@@ -90,8 +90,14 @@ impl Limits {
             // That of keys without their own.
             let rate = limit.policy.as_ref().map(Policy::rate).or(limit.rate);
             let rate = rate.or(limiter.carried_rate());
-            if let Some(Err(detail)) = rate.map(|rate| on_outage.check_with(rate)) {
-                return invalid(format!("the limit {:?}: {detail}", limit.name));
+            if let (OnOutage::Local(fraction), Some(rate)) = (on_outage, rate)
+                && fraction.of_rate(rate) == 0
+            {
+                return invalid(format!(
+                    "the limit {:?}: {on_outage} of a rate of {rate}: that is not a whole permit, and every call would be \
+                     denied while the server is away; choose a larger fraction, or `OnOutage::Deny`",
+                    limit.name
+                ));
             }
             if checked.iter().any(|other| other.name == limit.name) {
                 return invalid(format!("two limits named {:?}: each needs its own", limit.name));

@@ -307,7 +307,7 @@ async fn the_part_is_that_of_the_rate_of_the_handle_if_there_is_no_limiter() {
     let world = World::new();
     world.set_away(true);
     let none = LimiterOptions::new().on_outage(OnOutage::Local(Fraction::one_of(101)));
-    let limiter = |name: &str| world.client().limiter_with(name, none.clone()).unwrap();
+    let limiter = |name: &str| world.client().limiter_with(name, none).unwrap();
     assert!(!asked(limiter("a").with_rate(rate(100))).await);
     assert!(asked(limiter("b").with_rate(rate(101))).await);
     // In this mode all of the rate is the client's.
