@@ -283,15 +283,16 @@ impl Flight {
                         core.now()
                     }
                 };
+                let latency = self.latency();
                 let is_late = match &engine.semaphore {
                     // A lease that began earlier only ends earlier; one that has ended is of no use.
                     Some(semaphore) => semaphore
                         .terms
                         .lease_ms
                         .is_some_and(|ms| core.now() >= ends_after(self.attempt_began, ms)),
-                    None => self.latency().is_late(sent, took, reply.rate.interval_ms()),
+                    None => latency.is_late(sent, took, reply.rate.interval_ms()),
                 };
-                self.latency().record(sent, took);
+                latency.record(sent, took);
                 let observed = Duration::from_micros(took);
                 self.observer.tell(CallEvent::AttemptAnswered { took: observed });
                 if is_late && reply.granted(&self.call.groups) > 0 {
