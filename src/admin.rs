@@ -56,17 +56,13 @@ impl Client {
                 }
                 // No caller gets this error, so observers are not told of it.
                 Err(error) if error.kind() == ErrorKind::NotInitialized => {}
-                Err(error) => match limiter.failed(Operation::Inspect, error) {
-                    error
-                        if matches!(
-                            error.kind(),
-                            ErrorKind::WrongType | ErrorKind::CorruptState
-                        ) =>
-                    {
-                        found.push(Err(error));
+                Err(error) => {
+                    let error = limiter.failed(Operation::Inspect, error);
+                    if !matches!(error.kind(), ErrorKind::WrongType | ErrorKind::CorruptState) {
+                        return Err(error);
                     }
-                    error => return Err(error),
-                },
+                    found.push(Err(error));
+                }
             }
         }
         Ok(found)

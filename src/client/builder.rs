@@ -146,7 +146,7 @@ impl ClientBuilder {
     }
 
     /// Connects to a server by its URL (see [`Endpoint`](crate::topology::Endpoint)), or to another
-    /// [`Topology`]. It makes one attempt, which may take the whole deadline.
+    /// [`Topology`]. It makes one attempt, which takes five seconds at most.
     ///
     /// The connection belongs to the runtime that calls this; other runtimes connect at their first call.
     ///

@@ -11,6 +11,7 @@ use tokio::task::consume_budget;
 use super::answer::{Answer, Caller, Verdict};
 use super::lane::Lane;
 use super::{Engine, closed, driver};
+use crate::observe::current_span;
 use crate::options::Fraction;
 use crate::queue::{Request, Ticket};
 
@@ -75,7 +76,7 @@ impl Engine {
         request: &Request,
     ) -> Result<Option<Place>, Verdict> {
         let lane = self.lane(headroom).map_err(Err)?;
-        let (caller, outcome) = Caller::new();
+        let (caller, outcome) = Caller::new(current_span());
         let mut state = lane.lock();
         if self.is_closed() {
             return Err(Err(closed()));

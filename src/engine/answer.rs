@@ -10,7 +10,7 @@ use super::Engine;
 use super::refund::Entry;
 use super::semaphore::Hold;
 use crate::error::Error;
-use crate::observe::{Span, current_span};
+use crate::observe::Span;
 use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
@@ -25,9 +25,9 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new() -> (Self, oneshot::Receiver<Verdict>) {
+    pub(super) fn new(span: Option<Box<Span>>) -> (Self, oneshot::Receiver<Verdict>) {
         let (verdict, outcome) = oneshot::channel();
-        (Caller { verdict, span: current_span() }, outcome)
+        (Caller { verdict, span }, outcome)
     }
 }
 

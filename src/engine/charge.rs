@@ -80,17 +80,10 @@ impl Engine {
         let Some(policy) = self.rules.policy() else {
             let now = || self.core.clock.own_ms();
             let call = |_| ChargeCall { now: now(), id, date, permits, seen: self.seen() };
-            let answer = self.call_until(OPERATION, deadline, limit, fails_fast, call).await;
-            return match answer {
-                Ok((reply, _)) => {
-                    self.has_met(reply.rate);
-                    Ok(reply)
-                }
-                Err(error) => {
-                    self.rate_may_have_changed();
-                    Err(error)
-                }
-            };
+            let meets = self.may_meet_another_rate();
+            let (reply, _) = self.call_until(OPERATION, deadline, limit, fails_fast, call).await?;
+            meets.met(reply.rate);
+            return Ok(reply);
         };
         let (number, rate) = (LaneCall::only(id), policy.rate());
         let call = |_| self.policy_charge(policy, number.clone(), permits);

@@ -97,11 +97,13 @@ impl Driver {
         if engine.is_closed() {
             tell_failed(lane.drain(engine), &closed());
         }
-        let (next, refused, unwanted) = {
+        let (next, refused, unwanted, fetch) = {
             let mut state = lane.lock();
-            if lane.headroom.is_none() {
-                state.fetches_lease = engine.opt_ins.leases.join(engine, &mut state.queue);
-            }
+            let fetch = match lane.headroom {
+                None => engine.opt_ins.leases.join(engine, &mut state.queue),
+                Some(_) => None,
+            };
+            state.fetches_lease = fetch.is_some();
             let (step, refused) = state.queue.step(engine.core.now());
             let next = match step {
                 Step::Call(call) => Step::Call(Flight::new(engine, lane, &mut state, call)),
@@ -113,8 +115,11 @@ impl Driver {
                 state.has_driver = false;
                 self.is_done = true;
             }
-            (next, refused, state.take_unwanted_reservation())
+            (next, refused, state.take_unwanted_reservation(), fetch)
         };
+        if let Some(fetch) = fetch {
+            engine.core.spawn_counted(fetch.answered());
+        }
         engine.give_back_reservation(unwanted);
         let refused = refused.into_iter();
         tell(refused.map(|(caller, wait)| (caller, Ok(Answer::Refused(wait)))));

@@ -138,7 +138,7 @@ impl Flight {
     /// How long the answers take of where the call goes.
     pub(super) fn latency(&self) -> Arc<Latency> {
         let part = self.engine.core.store.part_of(&self.engine.keys);
-        self.lane.runtime.latency(part)
+        self.lane.runtime.latency(&self.engine.core, part)
     }
 
     /// The total number of permits requested.
@@ -285,11 +285,13 @@ impl Flight {
                 };
                 let latency = self.latency();
                 let is_late = match &engine.semaphore {
-                    // A lease that began earlier only ends earlier; one that has ended is of no use.
-                    Some(semaphore) => semaphore
-                        .terms
-                        .lease_ms
-                        .is_some_and(|ms| core.now() >= ends_after(self.attempt_began, ms)),
+                    // A lease that began earlier only ends earlier; one that has ended is of no use. Once, in case that it is
+                    // shorter than the way.
+                    Some(semaphore) => {
+                        let ends = |ms| ends_after(self.attempt_began, ms);
+                        let has_ended = |ms| core.now() >= ends(ms);
+                        self.attempts.is_first() && semaphore.terms.lease_ms.is_some_and(has_ended)
+                    }
                     None => latency.is_late(sent, took, reply.rate.interval_ms()),
                 };
                 latency.record(sent, took);

@@ -97,11 +97,29 @@ impl Knowledge {
     }
 }
 
+pub(crate) struct MeetsRate<'a>(Option<&'a Engine>);
+
+impl MeetsRate<'_> {
+    /// The call was answered, and met this rate.
+    pub(crate) fn met(mut self, rate: Rate) {
+        let seen = self.0.and_then(Engine::seen);
+        self.0.take_if(|_| seen == Some(rate));
+    }
+}
+
+impl Drop for MeetsRate<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.rate_may_have_changed();
+        }
+    }
+}
+
 impl Engine {
-    /// A call beside the queue has met this rate, and fitted the value to it: if it is not the one that was seen, none was.
-    pub(crate) fn has_met(&self, rate: Rate) {
-        let mut knowledge = self.knowledge();
-        knowledge.seen = knowledge.seen.filter(|seen| *seen == rate);
+    /// Guards a call beside the queue, which fits the value to the rate that it meets, and may do so although nobody hears
+    /// of it: if that is not the rate that was seen, none was.
+    pub(crate) fn may_meet_another_rate(&self) -> MeetsRate<'_> {
+        MeetsRate(Some(self))
     }
 
     /// A call's answer was lost, and it may have met another rate and fitted the value to it: at each limiter of a group.

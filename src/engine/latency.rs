@@ -31,7 +31,7 @@ const SHORTEST: Time = 5_000;
 #[derive(Default)]
 pub(crate) struct Latency(Mutex<Samples>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Samples {
     /// The durations of the latest samples.
     took: [Time; SAMPLES],
@@ -52,6 +52,11 @@ impl Samples {
 }
 
 impl Latency {
+    /// Another one, which begins with what this one knows.
+    pub(super) fn copy(&self) -> Latency {
+        Latency(Mutex::new(lock(&self.0).clone()))
+    }
+
     /// Whether the answer to a call sent at `sent` that took `took` must be confirmed.
     pub(super) fn is_late(&self, sent: Time, took: Time, interval_ms: u64) -> bool {
         if took < SHORTEST {

@@ -5,6 +5,7 @@
 //! each caller its outcome ([`settle`]). Optional features live in [`opt_ins`] and [`outage`]; the default
 //! path calls them through a few hooks.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
@@ -106,6 +107,8 @@ pub(crate) struct Core {
     /// The zero point of the queues' time.
     pub(crate) origin: Instant,
     /// The latest time seen on the store's own clocks, epoch ms; 0 if none has been seen.
+    /// By part of the store, those of the runtime that came last.
+    latest_latencies: Mutex<HashMap<u64, Arc<latency::Latency>>>,
     server_time: Arc<AtomicI64>,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
@@ -155,6 +158,7 @@ impl Core {
             clock,
             client_tag: ClientTag((rt::random() as u32).to_le_bytes()),
             origin: rt::now(),
+            latest_latencies: Mutex::default(),
             server_time: Arc::new(AtomicI64::new(0)),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),

@@ -62,8 +62,17 @@ impl Runtime {
         Arc::new(Runtime { id, handle, latencies: Mutex::default() })
     }
 
-    pub(super) fn latency(&self, part: u64) -> Arc<Latency> {
-        lock(&self.latencies).entry(part).or_default().clone()
+    /// At first, what the runtime before this one knew.
+    pub(super) fn latency(&self, core: &Core, part: u64) -> Arc<Latency> {
+        let mut latencies = lock(&self.latencies);
+        let new = || {
+            let mut latest = lock(&core.latest_latencies);
+            let before = latest.get(&part).map_or_else(Latency::default, |it| it.copy());
+            let new = Arc::new(before);
+            latest.insert(part, new.clone());
+            new
+        };
+        latencies.entry(part).or_insert_with(new).clone()
     }
 
     /// Starts a task. A runtime that has ended, or is ending, drops it right here.

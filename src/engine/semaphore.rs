@@ -734,8 +734,13 @@ struct Giving {
 impl Drop for Giving {
     /// Its runtime has ended, maybe before the task began: the client has closed. Those who wait are told.
     fn drop(&mut self) {
-        if let (Some(_), Some(semaphore)) = (&self.turn, &self.engine.semaphore) {
-            let _left = own(&mut lock(&semaphore.returns));
+        if let (Some(turn), Some(semaphore)) = (self.turn.take(), &self.engine.semaphore) {
+            let mut returns = lock(&semaphore.returns);
+            let left = own(&mut returns);
+            // Under the lock: whoever comes next begins another task.
+            drop(turn);
+            drop(returns);
+            drop(left);
         }
     }
 }

@@ -45,9 +45,12 @@ impl RateLimiter {
         // The call may be carried out even if this future is dropped, so waiting calls check again in either
         // case.
         let _may_come_back = self.engine().permits_may_come_back();
-        let released = self.call_existing(Operation::Release, call).await;
-        self.engine().rate_may_have_changed();
-        Ok(released?.unwrap_or(0))
+        let meets = self.engine().may_meet_another_rate();
+        let Some((released, rate)) = self.call_existing(Operation::Release, call).await? else {
+            return Ok(0);
+        };
+        meets.met(rate);
+        Ok(released)
     }
 
     /// The permits that are available now, from 0 to the rate. Changes nothing. Redisson's
@@ -172,9 +175,8 @@ impl RateLimiter {
     pub async fn resume(&self) -> Result<(), Error> {
         // The call may be carried out even if this future is dropped.
         let _may_come_back = self.engine().permits_may_come_back();
-        let resumed = self.call_existing(Operation::Resume, self.pause_call(0)).await;
-        self.engine().rate_may_have_changed();
-        resumed.map(drop)
+        let _meets = self.engine().may_meet_another_rate();
+        self.call_existing(Operation::Resume, self.pause_call(0)).await.map(drop)
     }
 
     fn pause_call(&self, ms: u64) -> PauseCall {

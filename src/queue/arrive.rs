@@ -52,7 +52,7 @@ impl<C> Queue<C> {
     /// Whether the next call is sure to include the request at this place; a call for a reservation is not.
     /// Asking at once for a request that the call may leave out would not settle it, and the queue would ask
     /// again and again.
-    pub(super) fn is_reachable(&self, place: usize) -> bool {
+    pub(crate) fn is_reachable(&self, place: usize) -> bool {
         place <= MAX_GROUPS && !self.has_reservation()
     }
 

@@ -5,7 +5,7 @@ use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
 use super::state::{NOT_BEGUN, Queue, Waiter};
 use crate::store::limits::{EXACT_WAITS, SHORT_LOG};
-use crate::store::{Holders, Outcome, OutcomeGroup};
+use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
 /// The longest time until a blocked queue asks again: another process may have returned permits, or raised
 /// the rate.
@@ -41,6 +41,10 @@ impl<C> Queue<C> {
             // would have to.
             let outcome = match (outcome, &waiter.request.max_wait) {
                 (Outcome::Waiting(wait), MaxWait::Delay(_)) => Outcome::Refused(wait, 0),
+                // A lease that asked again would be ahead of those who came since.
+                (Outcome::Undecided, _) if waiter.request.hold_ms > 0 => {
+                    Outcome::Refused(Wait::of_ms(0, true), 0)
+                }
                 (outcome, _) => outcome,
             };
             match outcome {

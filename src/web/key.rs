@@ -34,7 +34,7 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 ///
 /// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes,
 /// `\`, `|`, `%`, all other bytes, and a colon before `value`, `permits`, `timeout` or `lanes` are percent-encoded, so no
-/// caller can choose a name that means something else to the server. A key that then has more than 128 characters is
+/// caller can choose a name that means something else to the server. A key that has more than 128 characters with that is
 /// replaced by its SHA-256. An empty key counts as no key.
 #[derive(Clone)]
 pub struct Key {
@@ -130,7 +130,7 @@ impl Key {
     }
 
     /// This key, or the other one if a request does not have it; functions of both are called for each request.
-    /// The other key's name begins with `%or-`, which no caller can send.
+    /// The other key's name begins with `%or-`, which no caller can send, or is the hash of such a name.
     #[must_use]
     pub fn or(self, other: Key) -> Self {
         // Otherwise a caller could send, as the first key, what another caller has as the second.

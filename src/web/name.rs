@@ -41,6 +41,9 @@ pub(super) fn joined(limit: &str, key: &str) -> String {
 /// A colon before one of [`SUFFIXES`] is percent-encoded: otherwise the name of one caller's limiter could equal that of
 /// another limiter's key, which is the name itself and a suffix if the client's prefix has a hash tag.
 fn without_suffixes(text: &str) -> String {
+    if !text.contains(':') {
+        return text.to_owned();
+    }
     SUFFIXES
         .iter()
         .fold(text.to_owned(), |text, suffix| text.replace(suffix, &suffix.replace(':', "%3A")))

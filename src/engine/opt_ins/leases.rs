@@ -68,6 +68,32 @@ struct Lease {
     end: Time,
 }
 
+/// A lease that has been asked for.
+pub(in crate::engine) struct Fetch {
+    engine: Arc<Engine>,
+    outcome: oneshot::Receiver<Verdict>,
+    permits: u64,
+    /// The end of the hold, which begins as it is asked for.
+    end: Time,
+    epoch: u64,
+    /// See [`State::fetching_until`].
+    until: Time,
+}
+
+impl Fetch {
+    pub(in crate::engine) async fn answered(mut self) {
+        if let Ok(verdict) = (&mut self.outcome).await {
+            self.engine.leases().fetched(&self, verdict);
+        }
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        lock(&self.engine.leases().state).fetch_ended(self.until);
+    }
+}
+
 /// Permits of an entry that must be given back once no lock is held.
 pub(crate) type Leftover = (Arc<Entry>, u64);
 
@@ -109,33 +135,39 @@ impl Leases {
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    /// Adds the request of a lease to the next call of this queue, which has no headroom; returns whether it did.
-    pub(in crate::engine) fn join(&self, engine: &Arc<Engine>, queue: &mut Queue<Caller>) -> bool {
-        let Some(terms) = engine.options().lease else { return false };
-        // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients' waiters.
+    /// Adds the request of a lease to the next call of this queue, which has no headroom. Called under its lock; what it
+    /// returns must be spawned once that is free.
+    pub(in crate::engine) fn join(
+        &self,
+        engine: &Arc<Engine>,
+        queue: &mut Queue<Caller>,
+    ) -> Option<Fetch> {
+        let terms = engine.options().lease?;
+        // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients' waiters; and if the
+        // next call may leave it out, it would be ahead of the callers of the one after that.
         let is_idle = queue.is_idle();
-        if queue.has_waited() || !is_idle && queue.is_exhausted() {
-            return false;
+        if queue.has_waited()
+            || !is_idle && queue.is_exhausted()
+            || !queue.is_reachable(queue.pending() + 1)
+        {
+            return None;
         }
         let now = engine.core.now();
         let deadline = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
-        let (permits, epoch) = {
+        let (caller, outcome) = Caller::new(None);
+        let fetch = {
             let knowledge = engine.knowledge();
             let mut state = lock(&self.state);
             let is_wanted = std::mem::take(&mut state.is_wanted);
-            let rate = knowledge.rate.filter(|_| is_wanted || !is_idle);
-            let Some(permits) = rate.and_then(|rate| state.wanted(now, terms, rate)) else {
-                return false;
-            };
+            let rate = knowledge.rate.filter(|_| is_wanted || !is_idle)?;
+            let permits = state.wanted(now, terms, rate)?;
             state.fetching_until = now.saturating_add(deadline);
-            (permits, state.epoch)
+            let (until, epoch, engine) = (state.fetching_until, state.epoch, engine.clone());
+            let end = now.saturating_add(micros(terms.hold));
+            Fetch { engine, outcome, permits, end, epoch, until }
         };
-        // Afterwards: a stand-in that comes now refuses what has been asked for.
-        if engine.has_stand_in() {
-            return false;
-        }
         let request = Request {
-            permits,
+            permits: fetch.permits,
             max_wait: MaxWait::None,
             deadline,
             costs: None,
@@ -143,18 +175,9 @@ impl Leases {
             hold_ms: terms.hold.as_millis() as u32,
             create: None,
         };
-        let end = now.saturating_add(micros(terms.hold));
-        let (caller, outcome) = Caller::new();
-        if queue.arrive(|| now, request, caller).is_err() {
-            return false;
-        }
-        let engine = engine.clone();
-        engine.core.clone().spawn(async move {
-            if let Ok(verdict) = outcome.await {
-                engine.leases().fetched(&engine, verdict, permits, end, epoch);
-            }
-        });
-        true
+        // Afterwards: a stand-in that comes now refuses what has been asked for.
+        let may_join = !engine.has_stand_in();
+        (may_join && queue.arrive(|| now, request, caller).is_ok()).then_some(fetch)
     }
 
     /// Begins a new epoch, because a stand-in comes: it does not count what has been asked for and is answered later.
@@ -166,13 +189,14 @@ impl Leases {
         (leased, state.in_use.iter().map(|lease| lease.end).max().unwrap_or(0))
     }
 
-    /// Records what became of a lease of `permits` that was asked for.
-    fn fetched(&self, engine: &Arc<Engine>, verdict: Verdict, permits: u64, end: Time, epoch: u64) {
+    /// Records what became of a lease that was asked for.
+    fn fetched(&self, fetch: &Fetch, verdict: Verdict) {
+        let Fetch { engine, permits, end, epoch, until, .. } = fetch;
         let (Some(terms), Ok(answer)) = (engine.options().lease, verdict) else { return };
         let lease = match answer {
             Answer::Granted(granted) => {
                 let left = granted.permits();
-                Some(Lease { entry: granted.take().entry.clone(), left, end })
+                Some(Lease { entry: granted.take().entry.clone(), left, end: *end })
             }
             Answer::Denied { .. } | Answer::Refused(_) => None,
         };
@@ -180,13 +204,13 @@ impl Leases {
         engine.observer.counted(Count::Leased, leased);
         let (ended, _) = self.update(engine, |state, left| {
             let now = engine.core.now();
-            state.fetching_until = 0;
-            state.usage.answered(now, micros(terms.hold), leased == permits);
+            state.fetch_ended(*until);
+            state.usage.answered(now, micros(terms.hold), leased == *permits);
             let lease = lease?;
             // If this client replaces the limiter meanwhile, it is unknown which of the two came first, and
             // the permits could be used in addition to all of the new limiter's. Another runtime may also
             // have taken a lease at the same time.
-            if epoch != state.epoch || end <= now || state.has_next() {
+            if *epoch != state.epoch || *end <= now || state.has_next() {
                 left.push((lease.entry, lease.left));
                 return None;
             }
@@ -195,7 +219,7 @@ impl Leases {
                 None => leased.div_ceil(4),
             };
             state.last_take = now;
-            state.usable_until = state.usable_until.min(end);
+            state.usable_until = state.usable_until.min(*end);
             state.in_use.push(lease);
             if state.expiry_task.as_ref().is_some_and(|task| !task.is_closed()) {
                 return None;
@@ -343,6 +367,13 @@ impl State {
             None => self.usage.wanted(now, micros(terms.hold)),
         };
         Some(all.saturating_sub(held).min(rate.permits())).filter(|permits| *permits > 0)
+    }
+
+    /// The next lease may be fetched, unless it is already.
+    fn fetch_ended(&mut self, until: Time) {
+        if self.fetching_until == until {
+            self.fetching_until = 0;
+        }
     }
 
     fn held(&self) -> u64 {

@@ -39,7 +39,7 @@ pub(crate) use counting::CountingStore;
 impl Core {
     /// The longest that an answer may take at this interval without needing confirmation.
     pub(crate) fn longest_on_time_ms(self: &Arc<Self>, interval_ms: u64) -> u64 {
-        let current = self.runtime().unwrap().latency(0);
+        let current = self.runtime().unwrap().latency(self, 0);
         current.longest_on_time(interval_ms).div_ceil(1000)
     }
 }

@@ -87,7 +87,7 @@ impl StoreCall for RefundCall {
     }
 }
 
-/// Returns the oldest permits in the log; the reply is how many these were.
+/// Returns the oldest permits in the log; the reply is how many these were, and the rate in force.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseCall {
     pub(crate) now: Option<i64>,
@@ -97,9 +97,9 @@ pub(crate) struct ReleaseCall {
 }
 
 impl StoreCall for ReleaseCall {
-    type Reply = u64;
+    type Reply = (u64, Rate);
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(u64, Rate), Error> {
         // Everything that has expired is dropped: the oldest permits taken must be live ones.
         let (before, mut live) = read_all(space, keys, self.now)?;
         let new = settle(self.seen, before, &live)?;
@@ -115,14 +115,14 @@ impl StoreCall for ReleaseCall {
 
         // Write.
         limiter.write(space, before, new, live.changes, |_| {})?;
-        Ok(taken as u64)
+        Ok((taken as u64, limiter.to_rate()))
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&RELEASE, keys).opt(self.now).arg(self.permits).seen(self.seen)
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {
-        answer.unsigned(1)
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<(u64, Rate)> {
+        Some((answer.unsigned(1)?, answer.rate()?))
     }
 }

@@ -15,9 +15,8 @@ use redis::{Cmd, Pipeline};
 use super::*;
 
 /// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
-/// would make its own attempt on a server that is away. It doubles with each further failure, up to the longest.
+/// would make its own attempt on a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 
 /// How long an attempt to connect may take, at least and at most, whatever the deadline of the call that begins it. With
 /// less, a client with a short deadline would never connect over a distant link, and would end the attempts that others
@@ -201,7 +200,7 @@ impl Connection {
                 let mut last = lock(&self.last);
                 match last.as_ref().map(|attempt| (attempt, attempt.peek())) {
                     Some((_, Some(Ok(open)))) if !open.is_closed() => return Ok(open.clone()),
-                    Some((_, Some(Err((at, error))))) if at.elapsed() < self.back_off() => {
+                    Some((_, Some(Err((at, error))))) if at.elapsed() < BACKOFF => {
                         return Err(error.clone());
                     }
                     Some((under_way, None)) => (under_way.clone(), None),
@@ -219,11 +218,6 @@ impl Connection {
             // Then look again: it may have ended long ago, if all that awaited it had given up before.
             _ = attempt.await;
         }
-    }
-
-    fn back_off(&self) -> Duration {
-        let (_, failures) = *lock(&self.history);
-        (BACKOFF * (1 << failures.saturating_sub(1).min(3))).min(LONGEST_BACKOFF)
     }
 
     fn connect(self: &Arc<Self>, connections: Arc<Connections>, limit: Duration) -> Opening {

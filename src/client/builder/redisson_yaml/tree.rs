@@ -14,8 +14,7 @@ pub(super) enum Node {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Map {
-    /// The Java class named by the tag, without its package: `HostNatMapper` for
-    /// `!<org.redisson.config.HostNatMapper>`.
+    /// The Java class named by the tag, such as `!<org.redisson.config.HostNatMapper>`.
     pub(super) class: String,
     pub(super) entries: Vec<(String, Node)>,
 }

@@ -158,7 +158,7 @@ fn a_release_applies_a_rate_it_has_not_seen() {
     c.grant(8);
     c.store.raw_hset("api", "rate", "4");
     let call = ReleaseCall { now: Some(T0), permits: 1, seen: Some(seen(10)) };
-    assert_eq!(c.store.run(&c.keys, &call).unwrap(), 1);
+    assert_eq!(c.store.run(&c.keys, &call).unwrap().0, 1);
     assert_eq!((c.value(), c.sum()), (Some(-3), 7));
 }
 

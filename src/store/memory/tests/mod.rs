@@ -152,7 +152,7 @@ impl Client {
 
     fn release(&self, permits: u64) -> u64 {
         let call = ReleaseCall { now: Some(self.clock.now()), permits, seen: self.seen };
-        self.store.run(&self.keys, &call).unwrap()
+        self.store.run(&self.keys, &call).unwrap().0
     }
 
     fn refund(&self, id: EntryId, entry_date: i64, granted: u64, returned: u64) -> u64 {
