@@ -124,7 +124,7 @@ impl Engine {
 
     /// A call's answer was lost, and it may have met another rate and fitted the value to it: at each limiter of a group.
     /// If the old rate came back, the next call would take what the other one allowed for its own.
-    pub(crate) fn rate_may_have_changed(&self) {
+    pub(super) fn rate_may_have_changed(&self) {
         let members = self.members.iter().map(|member| &*member.engine);
         members.chain([self]).for_each(|engine| engine.knowledge().seen = None);
     }

@@ -107,9 +107,9 @@ pub(crate) struct Core {
     /// The zero point of the queues' time.
     pub(crate) origin: Instant,
     /// The latest time seen on the store's own clocks, epoch ms; 0 if none has been seen.
-    /// By part of the store, those of the runtime that came last.
-    latest_latencies: Mutex<HashMap<u64, Arc<latency::Latency>>>,
     server_time: Arc<AtomicI64>,
+    /// How long the answers take of each part of the store, in the runtime that called it last for the first time.
+    latest_latencies: Mutex<HashMap<u64, Arc<latency::Latency>>>,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
     /// The decider that grants and denials of this client report.

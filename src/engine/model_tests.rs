@@ -91,15 +91,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         | Habit::Sluggish(permits)
         | Habit::Moves(permits) => (permits, MaxWait::Unbounded),
     };
-    let request = Request {
-        permits,
-        max_wait,
-        deadline: 1_000_000_000,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let request = Request { permits, max_wait, deadline: 1_000_000_000, ..Request::ONE };
     let mut acquire = Box::pin(engine.acquire(None, request));
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {

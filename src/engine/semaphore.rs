@@ -698,7 +698,7 @@ async fn renew(engine: &Arc<Engine>, turn: &mut Option<OwnedMutexGuard<()>>) -> 
         // A forked child has a copy of what its parent holds.
         let mut own = held.values().filter(|held| held.process == process).peekable();
         if own.peek().is_none() || engine.is_closed() {
-            // Under the lock: whoever comes next begins another task.
+            // The turn ends under the lock, so that whoever comes next begins another task.
             *turn = None;
             return None;
         }
@@ -735,12 +735,12 @@ impl Drop for Giving {
     /// Its runtime has ended, maybe before the task began: the client has closed. Those who wait are told.
     fn drop(&mut self) {
         if let (Some(turn), Some(semaphore)) = (self.turn.take(), &self.engine.semaphore) {
-            let mut returns = lock(&semaphore.returns);
-            let left = own(&mut returns);
-            // Under the lock: whoever comes next begins another task.
-            drop(turn);
-            drop(returns);
-            drop(left);
+            let _left = {
+                let mut returns = lock(&semaphore.returns);
+                // The turn ends under the lock, so that whoever gives back next starts another task.
+                drop(turn);
+                own(&mut returns)
+            };
         }
     }
 }
@@ -756,7 +756,7 @@ async fn give_all_back(mut giving: Giving) {
             let mut returns = lock(&semaphore.returns);
             let own = own(&mut returns);
             if own.is_empty() {
-                // Under the lock: whoever comes next begins another task.
+                // The turn ends under the lock, so that whoever gives back next starts another task.
                 giving.turn = None;
                 return;
             }

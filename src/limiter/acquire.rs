@@ -310,10 +310,8 @@ impl RateLimiter {
             permits,
             max_wait,
             deadline: micros(self.deadline),
-            costs: None,
-            up_to: false,
-            hold_ms: 0,
             create: self.rate.clone(),
+            ..Request::ONE
         }
     }
 

@@ -57,6 +57,17 @@ pub(crate) const MAX_LIMITS: usize = 8;
 pub(crate) type MemberCosts = [u32; MAX_LIMITS];
 
 impl Request {
+    /// For one permit, without waiting. A caller's request says more, its deadline above all.
+    pub(crate) const ONE: Request = Request {
+        permits: 1,
+        max_wait: MaxWait::None,
+        deadline: 0,
+        costs: None,
+        up_to: false,
+        hold_ms: 0,
+        create: None,
+    };
+
     /// The fewest permits that serve it.
     pub(crate) fn fewest(&self) -> u64 {
         if self.up_to { 1 } else { self.permits }
@@ -160,15 +171,7 @@ mod tests {
     fn a_request_made_again_times_out_when_it_would_have() {
         let begun = 1_000;
         for max_wait in [MaxWait::None, MaxWait::Until(1_050), MaxWait::Unbounded] {
-            let request = Request {
-                permits: 1,
-                max_wait,
-                deadline: 900,
-                costs: None,
-                up_to: false,
-                hold_ms: 0,
-                create: None,
-            };
+            let request = Request { permits: 1, max_wait, deadline: 900, ..Request::ONE };
             let due = request.due(begun);
             for now in [begun, 1_040, 1_200, due] {
                 let again = request.clone().again(due, now);

@@ -22,7 +22,7 @@ use crate::engine::tasks::Tasks;
 use crate::engine::{Core, Engine, driver, micros};
 use crate::observe::{Count, CountPart};
 use crate::options::LeaseTerms;
-use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Queue, Request, Time};
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Queue, Request, Time};
 use crate::rate::Rate;
 use crate::rt::{self, Mutex, lock};
 
@@ -168,12 +168,10 @@ impl Leases {
         };
         let request = Request {
             permits: fetch.permits,
-            max_wait: MaxWait::None,
             deadline,
-            costs: None,
             up_to: true,
             hold_ms: terms.hold.as_millis() as u32,
-            create: None,
+            ..Request::ONE
         };
         // Afterwards: a stand-in that comes now refuses what has been asked for.
         let may_join = !engine.has_stand_in();

@@ -53,15 +53,8 @@ fn permits_granted_to_a_request_cancelled_in_flight_are_unwanted() {
 #[test]
 fn a_failed_call_fails_its_own_requests_and_no_others() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request {
-        permits: 1,
-        max_wait: MaxWait::None,
-        deadline: DEADLINE,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let request =
+        Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, ..Request::ONE };
     arrives(&mut queue, || 0, request.clone(), 0);
     assert!(matches!(queue.step(0).0, Step::Call(_)));
     arrives(&mut queue, || 1, request.clone(), 1);
@@ -72,15 +65,7 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
 #[test]
 fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request {
-        permits: 3,
-        max_wait: MaxWait::None,
-        deadline: 10,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let request = Request { permits: 3, max_wait: MaxWait::None, deadline: 10, ..Request::ONE };
     arrives(&mut queue, || 0, request.clone(), 0);
     arrives(&mut queue, || 2, Request { deadline: 100, ..request.clone() }, 1);
     let Step::Call(call) = queue.step(5).0 else { panic!("no call") };
@@ -97,15 +82,7 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
 #[test]
 fn behind_a_slow_call_a_deadline_begins_at_once() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request {
-        permits: 1,
-        max_wait: MaxWait::None,
-        deadline: 100,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, ..Request::ONE };
     arrives(&mut queue, || 0, request.clone(), 0);
     assert!(matches!(queue.step(0).0, Step::Call(_)));
     arrives(&mut queue, || panic!("the time is not needed"), request.clone(), 1);
@@ -121,15 +98,8 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
 #[test]
 fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
     let mut queue: Queue<u32> = Queue::default();
-    let within = |deadline| Request {
-        permits: 1,
-        max_wait: MaxWait::None,
-        deadline,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let within =
+        |deadline| Request { permits: 1, max_wait: MaxWait::None, deadline, ..Request::ONE };
     arrives(&mut queue, || 0, within(3000), 0);
     assert!(matches!(queue.step(0).0, Step::Call(_)));
     for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
@@ -147,15 +117,7 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
 #[test]
 fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request {
-        permits: 1,
-        max_wait: MaxWait::None,
-        deadline: 100,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, ..Request::ONE };
     for permits in 1..=257 {
         arrives(&mut queue, || 0, Request { permits, ..request.clone() }, permits as u32);
     }
@@ -171,15 +133,8 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
 #[test]
 fn no_deadline_runs_while_a_request_waits_for_permits() {
     let mut queue: Queue<u32> = Queue::default();
-    let waiting = Request {
-        permits: 1,
-        max_wait: MaxWait::Unbounded,
-        deadline: 100,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let waiting =
+        Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: 100, ..Request::ONE };
     arrives(&mut queue, || 0, waiting.clone(), 0);
     assert!(matches!(queue.step(0).0, Step::Call(_)));
     expired(&mut queue, 50);
@@ -195,15 +150,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
 #[test]
 fn requests_before_the_first_that_creates_find_no_limiter() {
     let mut queue: Queue<u32> = Queue::default();
-    let plain = Request {
-        permits: 1,
-        max_wait: MaxWait::None,
-        deadline: DEADLINE,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let plain = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, ..Request::ONE };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
     for (caller, create) in [(0, None), (1, None), (2, rates[0]), (3, None), (4, rates[1])] {
         arrives(
@@ -289,13 +236,7 @@ fn a_request_that_exceeds_its_own_rate_creates_no_limiter_for_others() {
     let mut queue: Queue<u32> = Queue::default();
     let rates = [5, 20].map(Rate::per_second);
     for (caller, rate) in rates.into_iter().enumerate() {
-        let request = Request {
-            permits: 10,
-            up_to: false,
-            hold_ms: 0,
-            create: Some(Arc::new(rate)),
-            ..UP_TO
-        };
+        let request = Request { permits: 10, up_to: false, create: Some(Arc::new(rate)), ..UP_TO };
         arrives(&mut queue, || 0, request, caller as u32);
     }
     let Step::Call(call) = queue.step(0).0 else { panic!() };

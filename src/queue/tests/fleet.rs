@@ -376,15 +376,7 @@ impl Fleet {
             Kind::Large { permits, .. } => permits,
             _ => self.permits,
         };
-        let request = Request {
-            permits,
-            max_wait,
-            deadline: SECOND,
-            costs: None,
-            up_to: false,
-            hold_ms: 0,
-            create: None,
-        };
+        let request = Request { permits, max_wait, deadline: SECOND, ..Request::ONE };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
         // One that is refused has gone.

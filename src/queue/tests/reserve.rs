@@ -19,10 +19,7 @@ impl Head {
             permits,
             max_wait: MaxWait::Unbounded,
             deadline: SECOND,
-            costs: None,
-            up_to: false,
-            hold_ms: 0,
-            create: None,
+            ..Request::ONE
         };
         let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
         queue.arrive(|| 0, request(1), ()).unwrap();
@@ -123,15 +120,7 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     let max_wait = MaxWait::Until(at + 2 * SECOND);
-    let newcomer = Request {
-        permits: 3,
-        max_wait,
-        deadline: SECOND,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let newcomer = Request { permits: 3, max_wait, deadline: SECOND, ..Request::ONE };
     head.queue.arrive(|| at + 1, newcomer.clone(), ()).unwrap();
     assert_eq!(head.queue.step(at + 1).0, Step::SleepUntil(at + 700 * MS));
 }

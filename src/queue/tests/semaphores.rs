@@ -7,15 +7,7 @@ use crate::store::{Outcome, OutcomeGroup, Wait};
 const LEFT: Outcome = Outcome::Waiting(Wait { us: 1_000_000, at_least: true });
 
 fn request(permits: u64, max_wait: MaxWait) -> Request {
-    Request {
-        permits,
-        max_wait,
-        deadline: DEADLINE,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    }
+    Request { permits, max_wait, deadline: DEADLINE, ..Request::ONE }
 }
 
 /// The number of requests of the next call, all of which go on waiting.

@@ -50,15 +50,8 @@ fn calls_that_do_not_wait_do_not_prolong_an_exhaustion() {
 #[test]
 fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
     let mut queue: Queue<u32> = Queue::default();
-    let head = Request {
-        permits: 2,
-        max_wait: MaxWait::Unbounded,
-        deadline: DEADLINE,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let head =
+        Request { permits: 2, max_wait: MaxWait::Unbounded, deadline: DEADLINE, ..Request::ONE };
     queue.arrive(|| 0, head.clone(), 0).unwrap();
     queue.arrive(|| 0, Request { max_wait: MaxWait::Until(20 * MS), ..head.clone() }, 1).unwrap();
     let Step::Call(call) = queue.step(0).0 else { panic!("no call") };

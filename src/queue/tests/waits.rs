@@ -61,15 +61,8 @@ fn waiters_at_a_steady_rate_need_about_one_call_per_grant() {
 #[test]
 fn a_deadline_that_has_begun_stays() {
     let mut queue: Queue<u32> = Queue::default();
-    let head = Request {
-        permits: 1,
-        max_wait: MaxWait::Unbounded,
-        deadline: DEADLINE,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let head =
+        Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: DEADLINE, ..Request::ONE };
     queue.arrive(|| 0, head.clone(), 0).unwrap();
     assert!(matches!(queue.step(0).0, Step::Call(_)));
     queue.expire(5 * MS, false);
@@ -128,15 +121,8 @@ fn cancelling_the_head_unblocks_those_behind_it() {
 #[test]
 fn one_that_gives_up_in_flight_delays_nobody_who_comes_after() {
     let mut queue: Queue<u32> = Queue::default();
-    let one = Request {
-        permits: 1,
-        max_wait: MaxWait::Unbounded,
-        deadline: DEADLINE,
-        costs: None,
-        up_to: false,
-        hold_ms: 0,
-        create: None,
-    };
+    let one =
+        Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: DEADLINE, ..Request::ONE };
     queue.arrive(|| 0, one.clone(), 0).unwrap();
     let large = queue.arrive(|| 0, Request { permits: 10, ..one.clone() }, 1).unwrap();
     queue.arrive(|| 0, one.clone(), 2).unwrap();

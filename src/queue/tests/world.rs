@@ -154,15 +154,7 @@ impl World {
             Some(time) => MaxWait::Until(self.now + time),
         };
         let create = create.map(Arc::new);
-        let request = Request {
-            permits,
-            max_wait,
-            deadline: DEADLINE,
-            costs: None,
-            up_to: false,
-            hold_ms: 0,
-            create,
-        };
+        let request = Request { permits, max_wait, deadline: DEADLINE, create, ..Request::ONE };
         let ticket = self.queue.next_ticket;
         let fate = match self.queue.arrive(|| self.now, request.clone(), ticket) {
             Ok(given) => {

@@ -18,6 +18,8 @@ pub(super) fn epoch_ms(now: Time) -> i64 {
     T0 + (now / 1000) as i64
 }
 
+const DEADLINE: Time = 3_000_000;
+
 /// The caller of a lease.
 const LEASE: Time = Time::MAX;
 
@@ -39,16 +41,6 @@ pub(super) struct Effects {
     pub(super) step_at: Option<Time>,
     pub(super) look_at: Option<Time>,
 }
-
-const ONE: Request = Request {
-    permits: 1,
-    max_wait: MaxWait::None,
-    deadline: 3_000_000,
-    costs: None,
-    up_to: false,
-    hold_ms: 0,
-    create: None,
-};
 
 pub(super) struct FleetClient {
     tag: ClientTag,
@@ -123,7 +115,11 @@ impl FleetClient {
             return effects;
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
-        match self.queue.arrive(|| now, Request { max_wait, ..ONE }, now) {
+        match self.queue.arrive(
+            || now,
+            Request { max_wait, deadline: DEADLINE, ..Request::ONE },
+            now,
+        ) {
             Err(_) => effects.answered.push(now),
             Ok(_) => self.step(now, &mut effects),
         }
@@ -160,7 +156,7 @@ impl FleetClient {
             Some((leases.request(now, self.rate.permits())?, hold_ms))
         });
         let Some((permits, hold_ms)) = wanted else { return 0 };
-        let request = Request { permits, hold_ms, up_to: true, ..ONE };
+        let request = Request { permits, deadline: DEADLINE, hold_ms, up_to: true, ..Request::ONE };
         if self.queue.arrive(|| now, request, LEASE).is_ok() { permits } else { 0 }
     }
 

@@ -84,15 +84,7 @@ fn settle(requests: u64, reply: AcquireReply) {
             1 => MaxWait::Until(5_000_000),
             _ => MaxWait::Unbounded,
         };
-        let request = Request {
-            permits: 1,
-            max_wait,
-            deadline: 3_000_000,
-            costs: None,
-            up_to: false,
-            hold_ms: 0,
-            create: None,
-        };
+        let request = Request { permits: 1, max_wait, deadline: 3_000_000, ..Request::ONE };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
     assert!(matches!(queue.step(0).0, Step::Call(_)));
